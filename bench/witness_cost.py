@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the witness of plain scripts costs in a step.
 
-    psd_run --workers 2 -- python bench/witness_cost.py [width] [batch] [epochs]
+    psd_run --workers 2 -- python bench/witness_cost.py [width] [batch] [epochs] [device]
 
 epochs 0: what can be counted, and nothing that depends on what else runs on the machine.
 
@@ -28,14 +28,15 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-WIDTH, BATCH, EPOCHS = (int(word) for word in (sys.argv[1:] + ["256", "64", "400"][len(sys.argv) - 1:]))
+WIDTH, BATCH, EPOCHS = (int(word) for word in (sys.argv[1:4] + ["256", "64", "400"][len(sys.argv) - 1:]))
+DEVICE = sys.argv[4] if len(sys.argv) > 4 else "cpu"
 STEPS = 25  # of an epoch
 WARM_UP, WATCHED, COUNTED = 10, 10, 4  # epochs
 PARTS = 10
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(128, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10))
+model = nn.Sequential(nn.Linear(128, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10)).to(DEVICE)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 if "_poseidon_auto" not in sys.modules:
     sys.exit("run it by psd_run with two workers or more: there is no witness here")
@@ -130,6 +131,8 @@ class Count:
 
 
 def train(points, classes):
+    if DEVICE != "cpu":
+        points, classes = points.to(DEVICE), classes.to(DEVICE)
     optimizer.zero_grad()
     nn.functional.cross_entropy(model(points), classes).backward()
     optimizer.step()

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many jobs of bench/witness_cost.py, on a machine that has nothing else to do.
 
-    python bench/witness_jobs.py [--programs build] [--minutes 3] [--cores 4] [--at_once N] [width] [batch] [epochs]
+    python bench/witness_jobs.py [--programs build] [--minutes 3] [--cores 4] [--at_once N] [width] [batch] [epochs] [device]
 
 Jobs run side by side, each bound to cores of its own (two workers, a server, a master), one after the other until the time is
 up. In each, epochs with the witness and without take turns. Printed are each job's figures as it ends, and of all of them the

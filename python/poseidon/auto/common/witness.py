@@ -69,13 +69,15 @@ class Word(enum.IntEnum):
 
 
 COUNT = Word.STREAM + STREAMS
-# A glance is so many numbers of 20 bits: two are a digest of the flags and words that should be equal, two are the low bits
-# of GIVEN_ALL and NEWEST. Where these are equal by chance, the words are heard, and nothing else happens.
-GLANCE, GLANCE_BITS = 4, 20
+# A glance is so many numbers of 20 bits: two are a digest of the flags and words that should be equal, one has the low bits of
+# NEWEST, which should differ, or of GIVEN_ALL where that is not known. Where these are equal by chance, the words are heard, and
+# nothing else happens.
+GLANCE, GLANCE_BITS = 3, 20
 _CLOSER = 1  # a flag: there is something to hear()
 _SAME_DATA = 2  # workers may have been given the same
 _NO_NEWS = 4  # the newest batch is not known by its positions
 _OVER = 8  # the script has ended
+_QUIET = (0, _NO_NEWS)
 _LOW = (1 << GLANCE_BITS) - 1
 # Those that note() tells: where they are behind SHARE.
 _NOTED = {word.name.lower(): word - Word.SHARE for word in Word if Word.SHARE <= word < Word.MEANS}
@@ -371,7 +373,7 @@ class Witness:
         self.exchanged: dict[int, int] = {}  # optimizer: the rounds before its last step, as the framework has noted them
         self._dealt: set[int] = set()  # sources of which the workers were seen to have different parts
         self._settled = False  # a glance was enough since something was heard
-        self._is_quiet = False  # besides, there are no flags
+        self._is_quiet = False  # besides, no flag says that there is more to look at
         self._alike = 0  # rounds in which everything that was known of them by their bytes was equal
         self._before: tuple = ()
         self.breaches: set[str] = set()  # kinds
@@ -477,12 +479,13 @@ class Witness:
         digests of: rates of numbers, a sample of integers. Where holds_at_a_glance() is false, words_behind_glance() follow,
         and hear() decides."""
         newest = self._newest
-        usual = (share, rows, rates, self.means, self._source, newest == _NO_POSITIONS, over)
+        has_no_positions = newest == _NO_POSITIONS
+        usual = (share, rows, rates, self.means, self._source, has_no_positions, over)
         if self._news or usual != self._usual:
             self._look_around(usual)
         self.means, self._sample = UNKNOWN, sample
         equal = hash((self._stable, self._given, self._order, sample))
-        return equal & _LOW, equal >> GLANCE_BITS & _LOW, self._given_all & _LOW, newest & _LOW
+        return equal & _LOW, equal >> GLANCE_BITS & _LOW, (self._given_all if has_no_positions else newest) & _LOW
 
     def _look_around(self, usual: tuple) -> None:
         """At what does not change with a batch: flags, and a digest of it. usual: as glance() found it."""
@@ -510,7 +513,7 @@ class Witness:
         if over:
             flags |= _CLOSER | _OVER
         self._flags = flags
-        self._is_quiet = self._settled and flags == 0
+        self._is_quiet = self._settled and flags in _QUIET
         told = zlib.crc32(array.array("d", [self.epochs, self._whole, self._tested, self._tested_all, *self._told]))
         # Without NaN, of which each has a hash of its own.
         self._stable = hash((flags, told, share, rows if rows == rows else -1.0, tuple(rates), means, source))
@@ -547,7 +550,7 @@ class Witness:
         equal, from begin on. All workers come to the same answer."""
         middle = begin + self._twice
         # Of nearly all rounds: the first two numbers are everybody's, and all others differ.
-        if self._is_quiet and len(set(numbers[begin:middle])) == 2 and len(set(numbers[middle:])) == middle - begin:
+        if self._is_quiet and len(set(numbers[begin:middle])) == 2 and len(set(numbers[middle:])) == self.world:
             return True
         return self._holds_at_second_glance(numbers[begin:])
 
@@ -557,10 +560,8 @@ class Witness:
         first, second = numbers[:world], numbers[world:2 * world]
         if not first.count(first[0]) == second.count(second[0]) == world or flags & _CLOSER:
             return False
-        if not flags & _SAME_DATA:
-            told = numbers[2 * world:3 * world if flags & _NO_NEWS else None]
-            if len(set(told)) != len(told):  # also when the numbers of two kinds are equal by chance
-                return False
+        if not flags & _SAME_DATA and len(set(numbers[2 * world:])) != world:
+            return False
         if not self._settled:
             self._settle(flags)
         return True
@@ -570,7 +571,7 @@ class Witness:
         if not flags & _SAME_DATA:
             self._alike, self._before = 0, ()
         self._tests_agree = self._settled = True
-        self._is_quiet = flags == 0
+        self._is_quiet = flags in _QUIET
 
     def hear_end(self, rows: Iterable[Sequence[float]], steps: int) -> str:
         """Everybody's words when the script is over: what was verified, for people; empty: not everything holds."""

@@ -89,7 +89,7 @@ class Checks:
             self._is_due = True
         if self._carried:
             mine = self._mine
-            mine[0], mine[1], mine[2], mine[3] = glance
+            mine[0], mine[1], mine[2] = glance
 
     def _look_at_rates(self, rates: list[Any]) -> None:
         """They are new, or tensors, of which only a look tells what they are."""

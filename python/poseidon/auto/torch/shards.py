@@ -121,6 +121,7 @@ class Shard:
         self.likely_trains = False  # else no batch is cut, so that an evaluation has as many as in one process
         self.evaluates = False  # it is known
         self._others: collections.deque = collections.deque()
+        self._are_plain = False  # its batches are lists of ints
 
     def __iter__(self) -> Shard:
         return self
@@ -162,14 +163,21 @@ class Shard:
             mine, weight = deal(group, self._world, self._rank, cuts)
             if not self.trains:
                 self._others.extend(deal_rest(group, self._world, self._rank, cuts))
-            # Nearly all are lists of ints, which need no call of Python.
             digest = 0 if self.reading is None else \
-                hash(tuple(map(tuple, group))) if type(group[0]) is list and group[0] and type(group[0][0]) is int else \
-                in_order_of_batches(group)
+                hash(tuple(map(tuple, group))) if self._are_plain else self._digest(group)
             self.deliveries.append(Delivery(weight, digest, sum(map(_size, group)), self.tail))
         if self.reading is not None:
             self.reading.asked.append(mine)
         return mine
+
+
+    def _digest(self, group: list) -> int:
+        """Of positions in their order. Nearly all samplers yield lists of ints, which need no call of Python: from the first
+        such ones on."""
+        if not all(type(batch) is list and all(type(each) is int for each in batch) for batch in group):
+            return in_order_of_batches(group)
+        self._are_plain = True
+        return hash(tuple(map(tuple, group)))
 
 
 class Batches:

@@ -18,7 +18,7 @@ from typing import Any, Callable, NamedTuple
 import torch
 
 NODES = 256  # of a graph, behind a term
-SIGNATURE = 5  # of them
+SIGNATURE = 3  # of them
 MEAN, SUM = 1, 2  # as torch has them
 # Sums stay sums behind these, each with a factor at most.
 LINEAR = tuple(f"{name}Backward" for name in (
@@ -80,13 +80,13 @@ def look_before(node: Any, rows: float, is_of_weights: Callable[[Any], bool], di
 def signature(node: Any) -> tuple:
     """Of the graph behind a reduction, as far as it is looked at in every step: in most losses there is nothing to find, and it
     takes several times as long to look for it as to see that it is the same loss."""
-    found: list[str] = []
-    for _ in range(SIGNATURE):
-        found.append(node.name())
+    found = [node.name()]
+    while len(found) < SIGNATURE:
         inputs = node.next_functions
-        if not inputs or inputs[0][0] is None:
+        node = inputs[0][0] if inputs else None
+        if node is None:
             break
-        node = inputs[0][0]
+        found.append(node.name())
     return tuple(found)
 
 
