@@ -79,7 +79,7 @@ class SharedWrites:
             try:
                 own(path, mode, **kwargs)
             except FileExistsError:
-                if place is not None and _changed(place) >= self._since:
+                if place is not None and os.path.exists(place) and os.path.getctime(place) >= self._since:
                     self._tell(place)
                 raise
             if place is not None and mode == PRIVATE:
@@ -129,10 +129,3 @@ def _has_a_name_of_its_own() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _changed(place: str) -> float:
-    try:
-        return os.stat(place).st_ctime
-    except OSError:
-        return 0.0

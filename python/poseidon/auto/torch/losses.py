@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from ..common import notes
-from .together import MEAN, NODES, SUM, look_before, shape_of as _shape, signature, the_same
+from .together import MEAN, NODES, SUM, look_before, product, shape_of as _shape, signature, the_same
 from .weights import Later
 
 if TYPE_CHECKING:
@@ -377,9 +377,9 @@ def _terms(tensors: Any, rows: float, plain: set[tuple]) -> tuple[list[Term], st
                 whole = False
                 continue
             if name.startswith("Div"):
-                divisor = _product(divisor, _divisor(node))
+                divisor = product(divisor, _divisor(node))
             elif name.startswith("Mul") and _divides(node):
-                inverse = _product(inverse, _divisor(node))
+                inverse = product(inverse, _divisor(node))
             rest.extend((each, divisor, inverse) for each in inner)
         else:
             whole = False
@@ -396,10 +396,10 @@ def _terms_behind(node: Any, reduction: int, divisor: Any, rows: float, plain: s
         inner = the_same(before.divisors) if reduction == SUM else None
         if inner is None:
             plain.add(known)
-        return [Term(node, reduction, _product(divisor, inner))]
+        return [Term(node, reduction, product(divisor, inner))]
     if not before.linear:
         return []
-    return [Term(each, kind, _product(divisor, inner))
+    return [Term(each, kind, product(divisor, inner))
             for (each, kind), inner in zip(before.reductions, before.divisors)]
 
 
@@ -554,7 +554,3 @@ def _scalar_divisor(node: Any) -> Any:
     """What every element was divided by, or times one over what; None: by nothing, or each by another number."""
     is_one = node.name().startswith("DivBackward") or node.name().startswith("MulBackward") and _divides(node)
     return _divisor(node) if is_one else None
-
-
-def _product(one: Any, other: Any) -> Any:
-    return other if one is None else one if other is None else one * other

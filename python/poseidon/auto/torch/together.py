@@ -71,7 +71,7 @@ def look_before(node: Any, rows: float, is_of_weights: Callable[[Any], bool], di
                 divisors.append(divisor)
             continue
         if straight and not is_product:
-            divisor = _product(divisor, divisor_of(inner))
+            divisor = product(divisor, divisor_of(inner))
         straight = straight and not is_product and not name.startswith(OTHER)
         rest.extend((each, place, straight, divisor) for each, place in inputs)
     return Before(found, linear and not apart, divisors)
@@ -137,7 +137,8 @@ def _is_weight(node: Any) -> bool:
     return node is not None and hasattr(node, "variable")
 
 
-def _product(one: Any, other: Any) -> Any:
+def product(one: Any, other: Any) -> Any:
+    """Of divisors; None: there is none."""
     return other if one is None else one if other is None else one * other
 
 
