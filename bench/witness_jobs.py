@@ -47,9 +47,10 @@ class Job:
         self._output = open(place / "output", "w+", encoding="utf-8")  # pylint: disable=consider-using-with
         environment = {**os.environ, "PSD_LIB": str(programs / "libpsd.so.0"), "OMP_NUM_THREADS": "1"}
         self._process = subprocess.Popen(  # pylint: disable=consider-using-with
-            ["taskset", "-c", ",".join(map(str, cores)), str(programs / "psd_run"), "--workers", "2", "--servers", "1", "--",
+            [str(programs / "psd_run"), "--workers", "2", "--servers", "1", "--",
              sys.executable, str(TREE / "bench" / "witness_cost.py"), *args.words],
-            cwd=place, env=environment, stdout=self._output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            cwd=place, env=environment, stdout=self._output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            preexec_fn=lambda: os.sched_setaffinity(0, cores))
 
     def figures(self):
         """Step and cost in microseconds, by what they are of."""
