@@ -291,13 +291,20 @@ start_lasting_job(uint32_t workers, uint32_t servers, enum psi_death_policy poli
 }
 
 struct master_bed *
+master_bed_start_lives(uint32_t workers, uint32_t servers, enum psi_death_policy policy)
+{
+    return create(&(struct master_config){.workers = workers,
+                                          .servers = servers,
+                                          .policy = policy,
+                                          .server_wait_ms = 10000,
+                                          .server_return_ms = 1000,
+                                          .master_grace_ms = 30000});
+}
+
+struct master_bed *
 start_lives(uint32_t workers, uint32_t servers, enum psi_death_policy policy)
 {
-    return begin(create(&(struct master_config){.workers = workers,
-                                                .servers = servers,
-                                                .policy = policy,
-                                                .server_wait_ms = 10000,
-                                                .master_grace_ms = 30000}));
+    return begin(master_bed_start_lives(workers, servers, policy));
 }
 
 struct master_bed *

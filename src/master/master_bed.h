@@ -74,8 +74,10 @@ struct master_bed *start_job(uint32_t workers, uint32_t servers, enum psi_death_
 struct master_bed *start_lasting_job(uint32_t workers, uint32_t servers,
                                      enum psi_death_policy policy);
 
-/* One whose members wait for another life of the master; and that other life, which knows nothing
- * of the job. */
+/* One whose members wait for another life of the master, before it has begun, too; and that other
+ * life, which knows nothing of the job. */
+struct master_bed *master_bed_start_lives(uint32_t workers, uint32_t servers,
+                                          enum psi_death_policy policy);
 struct master_bed *start_lives(uint32_t workers, uint32_t servers, enum psi_death_policy policy);
 struct master_bed *start_second_life(uint32_t workers, uint32_t servers,
                                      enum psi_death_policy policy);

@@ -322,28 +322,13 @@ is_given_up(const struct master *master, const struct psi_view *view, uint32_t i
     return false;
 }
 
-/* Does a lane of a life that has met no master yet wait for the place? */
-static bool
-is_knocking(const struct master *master, const struct member *lane)
-{
-    for (const struct session *session = session_first(master); session != NULL;
-         session = session_next(session)) {
-        if (session->guest.conn != NULL && session->kind == SESSION_WAITING &&
-            session->hello.role == PSI_ROLE_SERVER && session->hello.rank == lane->rank &&
-            session->hello.lane == lane->lane) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Who has a place, and has not told yet? Where the last master had given up the life that the view
  * has, lanes of the next are awaited; those that it had not met have nothing to tell. */
 static bool
 is_missing(const struct master *master, const struct psi_view *view, const struct member *lane)
 {
-    const bool has_nothing =
-        lane->report == NULL && is_given_up(master, view, lane->rank) && is_knocking(master, lane);
+    const bool has_nothing = lane->report == NULL && is_given_up(master, view, lane->rank) &&
+                             master_is_knocking(master, lane);
 
     return !master_lane_has_told(lane) && !has_nothing;
 }
@@ -492,7 +477,8 @@ lose_the_missing(struct master *master)
         struct member *lane = master->place[place];
 
         const bool is_gone = lane->state == PSD_NODE_RUNNING && !master_lane_has_told(lane);
-        const bool is_half_there = lane->state == PSD_NODE_LOST && !is_knocking(master, lane) &&
+        const bool is_half_there = lane->state == PSD_NODE_LOST &&
+                                   !master_is_knocking(master, lane) &&
                                    has_other_lanes(master, lane);
 
         if (is_gone || is_half_there) {

@@ -216,21 +216,67 @@ end_job(struct master *master, const struct member *lane, enum psi_loss loss, co
                lane->rank, lane->address, reason);
 }
 
-/* Another life of the server may be here already, and wait for the place: then nobody has to be
- * told to start one. */
-static uint32_t
-count_knocking(const struct master *master, uint32_t index)
+bool
+master_is_knocking(const struct master *master, const struct member *lane)
 {
-    uint32_t count = 0;
-
     for (const struct session *session = session_first(master); session != NULL;
          session = session_next(session)) {
         if (session->guest.conn != NULL && session->kind == SESSION_WAITING &&
-            session->hello.role == PSI_ROLE_SERVER && session->hello.rank == index) {
-            count++;
+            session->hello.role == PSI_ROLE_SERVER && session->hello.rank == lane->rank &&
+            session->hello.lane == lane->lane) {
+            return true;
         }
     }
+    return false;
+}
+
+/* Another life of the server may be here already, and wait for the place: then nobody has to be
+ * told to start one. */
+static uint32_t
+count_knocking(const struct master *master, const struct server *server)
+{
+    uint32_t count = 0;
+
+    for (uint32_t lane = 0; lane < server->lanes; lane++) {
+        count += master_is_knocking(master, &server->lane[lane]);
+    }
     return count;
+}
+
+static uint32_t
+count_joined(const struct server *server)
+{
+    uint32_t count = 0;
+
+    for (uint32_t lane = 0; lane < server->lanes; lane++) {
+        count += server->lane[lane].state == PSD_NODE_JOINED;
+    }
+    return count;
+}
+
+/* A lane of a life that is on its way into the job. Others may be of a later one: a process that
+ * died before all of its lanes were here left some places for the next. They stay, and while one is
+ * here nobody is told to start another. */
+static void
+lose_newcomer(struct master *master, struct member *lane, enum psi_loss loss, const char *reason)
+{
+    struct server *server = &master->server[lane->rank];
+
+    psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST",
+            "server %u lane %u (%s) lost before it was back: %s", lane->rank, lane->lane,
+            lane->address, reason);
+    server->is_back = false;
+    server->seek_ns = psi_now_ns(master->env) + master->config.server_return_ms * MASTER_MS_NS;
+    snprintf(server->lost_text, sizeof(server->lost_text), "%s", reason);
+    master_fence(lane);
+    lane->state = PSD_NODE_LOST;
+    if (count_joined(server) == 0 && count_knocking(master, server) == 0) {
+        master_tell(master, PSI_TIDING_AWAITED, lane, loss, "");
+    }
+    master_tables_lose(master, master->loads.first_place[lane->rank] + lane->lane, 1);
+    master_view_lose(master, lane, 1);
+    master_done_look(master);
+    master_wake_at(master, 0);
 }
 
 void
@@ -238,10 +284,14 @@ master_server_lost(struct master *master, struct member *member, enum psi_loss l
                    const char *reason)
 {
     struct server *server = &master->server[member->rank];
-    const uint32_t knocking = count_knocking(master, member->rank);
+    const uint32_t knocking = count_knocking(master, server);
     char text[PSI_TEXT_MAX];
 
     master_tell(master, PSI_TIDING_LOST, member, loss, reason);
+    if (server->is_away && member->state == PSD_NODE_JOINED && master_outlives_servers(master)) {
+        lose_newcomer(master, member, loss, reason);
+        return;
+    }
     member->state = PSD_NODE_LOST;
     if (!master_outlives_servers(master)) {
         explain(master, reason, text, sizeof(text));
@@ -274,19 +324,20 @@ master_server_lost(struct master *master, struct member *member, enum psi_loss l
         master_tell(master, PSI_TIDING_AWAITED, member, loss, "");
     }
     master_tables_lose(master, master->loads.first_place[member->rank], server->lanes);
-    master_view_lose(master, member->rank);
+    master_view_lose(master, server->lane, server->lanes);
     master_done_look(master);
     master_wake_at(master, 0);
 }
 
 /* ------------------------------------------------------------------------------ returning --- */
 
-/* All lanes of another life are here, and have opened all tables. */
+/* All lanes of another life are here, know it, and have opened all tables. */
 static bool
 is_complete(const struct master *master, const struct server *server)
 {
     for (uint32_t lane = 0; lane < server->lanes; lane++) {
-        if (server->lane[lane].state != PSD_NODE_JOINED) {
+        if (server->lane[lane].state != PSD_NODE_JOINED ||
+            !master_may_begin(master, &server->lane[lane])) {
             return false;
         }
     }
@@ -308,13 +359,27 @@ forget_empty_server(struct server *server)
     server->lanes = 0;
 }
 
+/* Some of its lanes are here, by themselves; of the others nothing is heard. */
+static bool
+is_half_there(const struct master *master, const struct server *server)
+{
+    const uint32_t joined = count_joined(server);
+
+    return joined > 0 && joined < server->lanes && !server->is_placed &&
+           count_knocking(master, server) == 0;
+}
+
 /* It had time to be started again: another server may take its places. That may die, too, or have
- * none to spare yet, or an order may be lost. */
+ * none to spare yet, or an order may be lost. A life that does not get here is started once more. */
 static void
 seek_host(struct master *master, struct server *server, uint64_t now_ns)
 {
     if (now_ns >= server->seek_ns) {
-        (void)master_place_elsewhere(master, server->lane[0].rank, now_ns);
+        if (is_half_there(master, server)) {
+            master_tell(master, PSI_TIDING_AWAITED, &server->lane[0], server->loss, "");
+        } else {
+            (void)master_place_elsewhere(master, server->lane[0].rank, now_ns);
+        }
         server->seek_ns = now_ns + (master->config.server_return_ms + SEEK_MS) * MASTER_MS_NS;
     }
     master_wake_at(master, server->seek_ns);
@@ -333,7 +398,7 @@ master_server_tick(struct master *master, struct server *server, uint64_t now_ns
     if (!server->is_away) {
         return;
     }
-    server->is_back = server->is_back || is_complete(master, server);
+    server->is_back = is_complete(master, server);
     deadline_ns = server->lost_ns + master->config.server_wait_ms * MASTER_MS_NS;
     if (server->is_back) {
         return;

@@ -3,9 +3,17 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <string.h>
+
 #include "base/exit_code.h"
 #include "master/master_bed.h"
 #include "table/spec.h"
+
+static void
+ping(struct master_bed *bed, struct peer *peer)
+{
+    say_ping(bed, peer, (struct psi_frame){.type = PSI_FRAME_PING}, &(struct psi_ping){0});
+}
 
 /* A table of sums, or of values. */
 static void
@@ -69,6 +77,110 @@ test_a_server_of_sums_has_another_life(void **state)
     assert_true(logged(bed, "server 1 is back, in another life"));
     pass_ms(bed, 20000, NULL);
     assert_false(is_over(bed));
+    master_bed_stop(bed);
+}
+
+/* If this fails, the job counts on a server that does not know which life it is: should the master
+ * die now, the next one takes that server for dead. */
+static void
+test_a_server_is_back_when_it_knows(void **state)
+{
+    struct master_bed *bed = start_lives(1, 2, PSI_DEATH_FAIL);
+    struct psi_view_table tables[1];
+
+    (void)state;
+    hang_up(bed->lane[1], "killed");
+    bed->lane[1] = NULL;
+    pass_ms(bed, 600, NULL);
+    bed->lane[1] = join(bed, PSI_ROLE_SERVER, 1, 900);
+    assert_int_equal(hear_welcome(bed->lane[1]).incarnation, 2);
+    assert_null(hear(bed->lane[0], PSI_FRAME_VIEW_COMMIT));
+    ping(bed, bed->lane[1]);
+    assert_int_equal(hear_view(bed->lane[0], tables).change, PSI_VIEW_SERVER_BACK);
+    master_bed_stop(bed);
+}
+
+/* A lane of server 0, which has two. */
+static struct peer *
+join_lane(struct master_bed *bed, uint32_t lane, uint64_t life)
+{
+    const struct psi_hello hello = {.role = PSI_ROLE_SERVER,
+                                    .lane = lane,
+                                    .lanes = 2,
+                                    .life = life,
+                                    .kernel_revision = PSI_KERNEL_REVISION,
+                                    .address = "test://lane"};
+    struct peer *peer = dial(bed);
+
+    say_hello(bed, peer, (struct psi_frame){.type = PSI_FRAME_HELLO}, &hello);
+    return peer;
+}
+
+/* A job whose only server has two lanes, and is dead. */
+static struct master_bed *
+start_and_lose_the_server(void)
+{
+    struct master_bed *bed = master_bed_start_lives(1, 1, PSI_DEATH_FAIL);
+
+    bed->worker[0] = join(bed, PSI_ROLE_WORKER, 0, 200);
+    ping(bed, bed->worker[0]);
+    for (uint32_t lane = 0; lane < 2; lane++) {
+        bed->lane[lane] = join_lane(bed, lane, 100 + lane);
+        ping(bed, bed->lane[lane]);
+    }
+    for (uint32_t lane = 0; lane < 2; lane++) {
+        ack_view(bed, lane, 1, 1, NULL);
+        hang_up(bed->lane[lane], "killed");
+        bed->lane[lane] = NULL;
+    }
+    pass_ms(bed, 300, NULL);
+    assert_non_null(strstr(bed->told, "awaited server 0"));
+    bed->told[0] = '\0';
+    return bed;
+}
+
+/* If this fails, a server that died before all of its lanes were back takes along those of its next
+ * life; or a life that does not get here with all of its lanes is never started again. */
+static void
+test_lanes_of_a_later_life_stay(void **state)
+{
+    struct master_bed *bed = start_and_lose_the_server();
+    struct psi_view_table tables[1];
+
+    (void)state;
+    hang_up(join_lane(bed, 1, 901), "killed");
+    bed->lane[0] = join_lane(bed, 0, 910);
+    pass_ms(bed, 300, NULL);
+    assert_true(logged(bed, "server 0 lane 1 (test://lane) lost before it was back"));
+    assert_false(is_gone(bed->lane[0]));
+    assert_null(strstr(bed->told, "awaited"));
+    pass_ms(bed, 1100, NULL);
+    assert_non_null(strstr(bed->told, "awaited server 0"));
+
+    bed->lane[1] = join_lane(bed, 1, 911);
+    ping(bed, bed->lane[1]);
+    assert_int_equal(hear_view(bed->lane[0], tables).id, 1);
+    assert_int_equal(hear_view(bed->lane[0], tables).change, PSI_VIEW_SERVER_BACK);
+    master_bed_stop(bed);
+}
+
+/* If this fails, one death is told of twice, and the server that was started at once is killed. */
+static void
+test_lanes_that_die_together_are_awaited_once(void **state)
+{
+    struct master_bed *bed = start_and_lose_the_server();
+    struct peer *one = join_lane(bed, 0, 901);
+    struct peer *other = join_lane(bed, 1, 902);
+    const char *awaited;
+
+    (void)state;
+    hang_up(one, "killed");
+    bed->world.now_ns += 50 * MS_NS;
+    hang_up(other, "killed");
+    pass_ms(bed, 600, NULL);
+    awaited = strstr(bed->told, "awaited");
+    assert_non_null(awaited);
+    assert_null(strstr(awaited + 1, "awaited"));
     master_bed_stop(bed);
 }
 
@@ -239,6 +351,9 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_server_of_sums_has_another_life),
+        cmocka_unit_test(test_a_server_is_back_when_it_knows),
+        cmocka_unit_test(test_lanes_of_a_later_life_stay),
+        cmocka_unit_test(test_lanes_that_die_together_are_awaited_once),
         cmocka_unit_test(test_a_server_of_values_ends_the_job),
         cmocka_unit_test(test_another_server_takes_the_places),
         cmocka_unit_test(test_a_server_that_stays_away_ends_the_job),

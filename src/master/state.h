@@ -394,6 +394,9 @@ bool master_admit_late_lane(struct session *session); /* as master_admit_late_wo
 void master_server_lost(struct master *master, struct member *member, enum psi_loss loss,
                         const char *reason);
 
+/* Does a lane of a life that has met no master yet wait for the place? */
+bool master_is_knocking(const struct master *master, const struct member *lane);
+
 void master_server_tick(struct master *master, struct server *server, uint64_t now_ns);
 
 /* Room for the lanes of a server. PSD_ERR_NO_MEMORY. */
@@ -423,8 +426,12 @@ void master_view_renew(struct master *master, const struct psi_view *view);
 /* Begins the next change of view that is wanted, if none is under way. */
 void master_view_advance(struct master *master);
 
-/* The lanes of a server are lost: nothing more is awaited from them. */
-void master_view_lose(struct master *master, uint32_t server);
+/* These lanes of a server are lost: nothing more is awaited from them. */
+void master_view_lose(struct master *master, struct member *lanes, uint32_t count);
+
+/* Nobody is in a view for the first time who is cut off, or does not know which life of its place it
+ * is: it could not tell another life of the master. */
+bool master_may_begin(const struct master *master, const struct member *member);
 
 /* Sends what the holder of a place may have missed. */
 void master_view_resend(struct master *master, struct member *member);

@@ -216,10 +216,8 @@ master_view_resend(struct master *master, struct member *member)
 
 /* ----------------------------------------------------------------------------- the start --- */
 
-/* Nobody is in the first view who does not know which life of its place it is: it could not tell
- * another life of the master. */
-static bool
-may_begin(const struct master *master, const struct member *member)
+bool
+master_may_begin(const struct master *master, const struct member *member)
 {
     return member->session != NULL && (member->is_sure || master->config.master_grace_ms == 0);
 }
@@ -236,14 +234,14 @@ master_view_missing(const struct master *master, struct names *names)
         for (uint32_t lane = 0; lane < server->lanes; lane++) {
             const struct member *member = &server->lane[lane];
 
-            here = here && (gathering ? may_begin(master, member) : member->acked);
+            here = here && (gathering ? master_may_begin(master, member) : member->acked);
         }
         if (!here) {
             master_names_add(names, "server", index);
         }
     }
     for (uint32_t rank = 0; rank < master->config.workers && gathering; rank++) {
-        if (!may_begin(master, &master->worker[rank].member)) {
+        if (!master_may_begin(master, &master->worker[rank].member)) {
             master_names_add(names, "worker", rank);
             names->workers++;
         }
@@ -637,7 +635,7 @@ abort_change(struct master *master)
 }
 
 void
-master_view_lose(struct master *master, uint32_t server)
+master_view_lose(struct master *master, struct member *lanes, uint32_t count)
 {
     struct change *change = &master->change;
 
@@ -645,11 +643,9 @@ master_view_lose(struct master *master, uint32_t server)
         abort_change(master);
         return;
     }
-    for (uint32_t i = 0; i < master->server[server].lanes; i++) {
-        struct member *lane = &master->server[server].lane[i];
-
-        change->acks_left -= change->stage == STAGE_COMMITTED && !lane->acked;
-        lane->acked = true;
+    for (uint32_t i = 0; i < count; i++) {
+        change->acks_left -= change->stage == STAGE_COMMITTED && !lanes[i].acked;
+        lanes[i].acked = true;
     }
     if (change->stage == STAGE_COMMITTED && change->acks_left == 0) {
         finish(master);
