@@ -7,12 +7,6 @@
 
 #include "master/state.h"
 
-uint64_t
-peek_barrier_base(const struct master *master, uint32_t rank)
-{
-    return master->worker[rank].barrier_base[PSI_BARRIER_CALLED];
-}
-
 bool
 peek_is_changing(const struct master *master)
 {

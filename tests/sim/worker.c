@@ -73,6 +73,7 @@ worker_start(struct worker *worker)
     worker->pending = 0;
     worker->given_up = false;
     worker->barrier_passed = worker->job->barrier_passed;
+    worker->passed = 0;
     memset(worker->record, 0, sizeof(worker->record));
     memset(worker->held, 0, sizeof(worker->held));
     memset(worker->flight, 0, sizeof(worker->flight));

@@ -114,6 +114,7 @@ struct worker {
     bool given_up;           /* by the master */
     uint64_t barrier_passed; /* by anybody, when the process began */
     uint64_t barrier_base;   /* those that it does not come to: they were over */
+    uint64_t passed;         /* the last that this process has passed */
     struct record record[RECORDS_MAX];
     struct held held[TABLES_MAX];
     struct flight flight[FLIGHTS_MAX];

@@ -9,7 +9,6 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "base/fail.h"
-#include "peek.h"
 #include "server/state.h"
 #include "worker_state.h"
 
@@ -110,30 +109,37 @@ meet_up_to(struct worker *worker, uint64_t target, unsigned most)
     return begun > 0;
 }
 
-/* Where the master and all workers died, nobody knows how many barriers they had passed; those who
- * follow count from one number, which is as good as any other. */
-static bool
-does_nobody_know(const struct job *job)
+/* How many barriers everybody knows to be over who was there when the process began. A master that
+ * returned knows of those that a worker has passed who is there still, and of no others. */
+static uint64_t
+barriers_known(const struct worker *worker)
 {
-    for (uint32_t rank = 0; rank < job->plan.workers; rank++) {
-        if (!job->rank_lost[rank]) {
-            return false;
+    const struct job *job = worker->job;
+    uint64_t known = 0;
+
+    if (job->sim->counters.master_lives == 0) {
+        return worker->barrier_passed;
+    }
+    for (uint32_t i = 0; i < job->plan.workers; i++) {
+        const struct worker *other = job->worker[i];
+
+        if (worker_runs(other) && !other->given_up && other->passed > known) {
+            known = other->passed;
         }
     }
-    return job->sim->counters.master_lives > 0;
+    return known < worker->barrier_passed ? known : worker->barrier_passed;
 }
 
 void
 together_begin(struct worker *worker)
 {
-    const struct master *master = worker->job->master->master;
+    const uint64_t known = barriers_known(worker);
 
-    worker->barrier_base = master == NULL ? 0 : peek_barrier_base(master, worker->rank);
-    if (master != NULL && worker->barrier_base < worker->barrier_passed &&
-        !does_nobody_know(worker->job)) {
+    worker->barrier_base = worker->client->job.barriers;
+    if (worker->barrier_base < known) {
         sim_fail(worker->job->sim, "%s counts its barriers from %llu, the job has passed %llu",
                  worker->node->name, (unsigned long long)worker->barrier_base,
-                 (unsigned long long)worker->barrier_passed);
+                 (unsigned long long)known);
     }
 }
 
@@ -160,6 +166,9 @@ together_met(struct worker *worker, const struct record *record)
 {
     struct job *job = worker->job;
 
+    if (worker->passed < record->number) {
+        worker->passed = record->number;
+    }
     if (job->barrier_passed < record->number) {
         job->barrier_passed = record->number;
     }
