@@ -53,6 +53,7 @@ struct model {
     struct sim *sim;
     const struct plan *plan;
     struct table_model table[TABLES_MAX];
+    uint32_t life[SERVERS_MAX][LANES_MAX]; /* of the place: the latest that was seen */
     bool lost[WORKERS_MAX];
     struct partial partial[PARTIALS_MAX];
     unsigned partials;
@@ -517,9 +518,24 @@ observe_chunk(struct model *model, unsigned index, const struct chunk *have)
               table->plan->name, have->index, (unsigned long long)(chunk->version - 1), in);
 }
 
+/* A life that has a successor may not know yet, and open what was opened in its absence. What it
+ * does beyond what is known counts, and is looked at. */
+static bool
+is_history(const struct model *model, unsigned index, const struct lane *lane,
+           const struct chunk *have)
+{
+    return lane->job.incarnation < model->life[lane->config.server][lane->config.lane] &&
+           have->clock.version <= model->table[index].chunk[have->index].version;
+}
+
 void
 model_observe(struct model *model, const struct lane *lane)
 {
+    uint32_t *life = &model->life[lane->config.server][lane->config.lane];
+
+    if (!lane->config.is_standby && lane->job.incarnation > *life) {
+        *life = lane->job.incarnation;
+    }
     for (const struct table *table = lane->tables; table != NULL; table = table->next) {
         const int index = find_table(model, table->spec.name);
 
@@ -528,7 +544,9 @@ model_observe(struct model *model, const struct lane *lane)
             continue;
         }
         for (uint64_t i = 0; i < table->chunk_count && !model->sim->failed; i++) {
-            observe_chunk(model, (unsigned)index, &table->chunks[i]);
+            if (!is_history(model, (unsigned)index, lane, &table->chunks[i])) {
+                observe_chunk(model, (unsigned)index, &table->chunks[i]);
+            }
         }
     }
 }
