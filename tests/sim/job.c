@@ -115,7 +115,6 @@ start_master(struct job *job)
         .server_wait_ms = plan->server_wait_ms,
         .server_return_ms = plan->server_return_ms,
         .tell = master_told,
-        .tell_context = job,
         .start_timeout_ms = START_TIMEOUT_MS,
         .replacement_timeout_ms = REPLACEMENT_TIMEOUT_MS,
         .policy = plan->policy,
@@ -130,6 +129,7 @@ start_master(struct job *job)
     job->master_due = false;
     config.term = plan->master_grace_ms > 0 ? 1 + life : 0;
     snprintf(name, sizeof(name), life > 0 ? "master+%u" : "master", life);
+    config.tell_context = host;
     host->job = job;
     host->log = (struct psi_log){.write = master_line, .sink = host, .level = PSI_LOG_DEBUG};
     host->node = net_node_create(&job->net, name);
@@ -448,8 +448,13 @@ job_kill_server(struct job *job, uint32_t server)
 static void
 master_told(void *context, const struct psi_tiding *tiding)
 {
-    struct job *job = context;
+    struct master_host *host = context;
+    struct job *job = host->job;
 
+    if (tiding->kind == PSI_TIDING_END) {
+        host->ending = true; /* psd_run ends the job, too, and misses nobody any more */
+        return;
+    }
     if (tiding->role != PSI_TIDING_SERVER) {
         return;
     }
@@ -554,6 +559,55 @@ has_had_all_lives(const struct job *job)
     return false;
 }
 
+/* A life of the master that had a successor, and did not know, has ended the job for those whom it
+ * still reached: the successor misses them. */
+static bool
+deposed_has_ended_it(const struct job *job)
+{
+    for (const struct master_host *host = job->masters; host != job->master; host++) {
+        if (host->finished && host->exit_code != PSI_EXIT_OK &&
+            host->exit_code != PSI_EXIT_FENCED) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Does a server that was there to the end have as many lanes that stand by? */
+static bool
+has_room(const struct job *job, uint32_t server, uint32_t lanes)
+{
+    uint32_t room = 0;
+    bool was_there = false;
+
+    for (unsigned i = 0; i < job->lanes; i++) {
+        const struct lane_host *lane = &job->lane[i];
+        const bool is_of_it = lane->server == server && !lane->killed;
+
+        room += is_of_it && lane->is_standby;
+        was_there = was_there || (is_of_it && !lane->is_standby && !lane->is_guest &&
+                                  lane->finished && lane->exit_code == job->master->exit_code);
+    }
+    return was_there && room >= lanes;
+}
+
+/* The server that the master names was not started again, and no other could take its part. */
+static bool
+is_without_host(const struct job *job)
+{
+    uint32_t lost;
+
+    if (!job->plan.faults.server_stays_away || sscanf(job->master->text, "server %u", &lost) != 1) {
+        return false;
+    }
+    for (uint32_t server = 0; server < job->plan.servers; server++) {
+        if (server != lost && has_room(job, server, job->plan.lanes[lost])) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* What the master may exit with, given what was done to the job. */
 static bool
 code_is_right(const struct job *job, int code)
@@ -570,11 +624,13 @@ code_is_right(const struct job *job, int code)
         return worker_lost;
     case PSI_EXIT_SERVER_LOST:
         if (job->plan.server_wait_ms > 0 && job->has_view) {
-            return has_had_all_lives(job);
+            return has_had_all_lives(job) || is_without_host(job) || deposed_has_ended_it(job);
         }
-        return any_lane_killed(job) || (job->server_lost && job->plan.faults.harsh);
+        return any_lane_killed(job) || deposed_has_ended_it(job) ||
+               (job->server_lost && job->plan.faults.harsh);
     case PSI_EXIT_MASTER_LOST: /* with all who knew */
-        return job->plan.faults.master_lives > 0 && any_lane_killed(job);
+        return job->plan.faults.master_lives > 0 &&
+               (any_lane_killed(job) || deposed_has_ended_it(job));
     case PSI_EXIT_START_TIMEOUT: /* of a master that returned: nobody is left */
         if (job->plan.faults.master_lives > 0 && any_lane_killed(job)) {
             return true;
@@ -587,12 +643,14 @@ code_is_right(const struct job *job, int code)
     }
 }
 
-/* A lane that is cut off while a job fails may not hear of what: it hears of a lost master. */
+/* A lane that is cut off while a job fails may not hear of what: it hears of a lost master, or of
+ * what an earlier life of the master thinks. */
 static bool
 may_miss_the_end(const struct job *job, const struct lane_host *lane)
 {
     return job->plan.faults.harsh ||
-           (job->master->exit_code != PSI_EXIT_OK && lane->exit_code == PSI_EXIT_MASTER_LOST);
+           (job->master->exit_code != PSI_EXIT_OK &&
+            (lane->exit_code == PSI_EXIT_MASTER_LOST || deposed_has_ended_it(job)));
 }
 
 static void
