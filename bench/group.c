@@ -256,6 +256,29 @@ group_end(struct group *group, struct psd_error *err)
     return PSD_OK;
 }
 
+/* The end of what they said: whoever reads of the failure may not have the directory. */
+static void
+show_last_words(const struct group *group)
+{
+    enum { SHOWN_BYTES = 2000 };
+    char path[sizeof(group->directory) + sizeof("/output")];
+    char text[SHOWN_BYTES];
+    size_t bytes = 0;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/output", group->directory);
+    file = fopen(path, "re");
+    if (file != NULL) {
+        if (fseek(file, -SHOWN_BYTES, SEEK_END) != 0) {
+            rewind(file); /* it is shorter */
+        }
+        bytes = fread(text, 1, sizeof(text), file);
+        fclose(file);
+    }
+    fprintf(stderr, "psd_bench: all that %s said is in %s; the end of it:\n%.*s\n", group->name,
+            group->directory, (int)bytes, text);
+}
+
 void
 group_abandon(struct group *group)
 {
@@ -268,5 +291,5 @@ group_abandon(struct group *group)
         (void)wait_for_end(group->pids[i]);
     }
     group->pid_count = 0;
-    fprintf(stderr, "psd_bench: what %s said is in %s\n", group->name, group->directory);
+    show_last_words(group);
 }

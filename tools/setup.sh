@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 want=(gcc libc6-dev make meson ninja-build pkg-config libjansson-dev libssl-dev libseccomp-dev
       libopenblas-dev zlib1g-dev)
 if [ "${1:-build}" = test ]; then
-    want+=(ccache libcmocka-dev clang clang-format llvm libclang-rt-14-dev g++ procps
+    want+=(ccache libcmocka-dev clang clang-format llvm libclang-rt-14-dev g++ patch procps
            python3 python3-venv python3-pytest python3-pytest-xdist python3-numpy
            openssh-server openssh-client iproute2 util-linux strace
            slurm-wlm slurm-client munge libmunge-dev
