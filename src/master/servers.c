@@ -110,6 +110,12 @@ master_lane_has_place(struct session *session)
     return prepare_server(session, &master->server[hello->rank]);
 }
 
+static void
+seek_later(const struct master *master, struct server *server, uint64_t now_ns)
+{
+    server->seek_ns = now_ns + (master->config.server_return_ms + SEEK_MS) * MASTER_MS_NS;
+}
+
 /* Its holder is cut off, and may turn out to be dead. */
 static bool
 may_become_free(const struct master *master, const struct member *lane)
@@ -142,6 +148,7 @@ master_admit_lane(struct session *session)
         master_refuse(session, PSD_ERR_FENCED, "server %u has to begin another life: %s",
                       hello->rank, server->lost_text);
     } else if (member->state == PSD_NODE_LOST) {
+        seek_later(master, server, psi_now_ns(master->env)); /* the others of its life follow */
         master_take_place(session, member, hello->address);
     } else if (may_become_free(master, member)) {
         master_wait_for_place(session);
@@ -365,8 +372,7 @@ is_half_there(const struct master *master, const struct server *server)
 {
     const uint32_t joined = count_joined(server);
 
-    return joined > 0 && joined < server->lanes && !server->is_placed &&
-           count_knocking(master, server) == 0;
+    return joined > 0 && joined < server->lanes && count_knocking(master, server) == 0;
 }
 
 /* It had time to be started again: another server may take its places. That may die, too, or have
@@ -375,12 +381,11 @@ static void
 seek_host(struct master *master, struct server *server, uint64_t now_ns)
 {
     if (now_ns >= server->seek_ns) {
-        if (is_half_there(master, server)) {
+        if (!master_place_elsewhere(master, server->lane[0].rank, now_ns) &&
+            is_half_there(master, server)) {
             master_tell(master, PSI_TIDING_AWAITED, &server->lane[0], server->loss, "");
-        } else {
-            (void)master_place_elsewhere(master, server->lane[0].rank, now_ns);
         }
-        server->seek_ns = now_ns + (master->config.server_return_ms + SEEK_MS) * MASTER_MS_NS;
+        seek_later(master, server, now_ns);
     }
     master_wake_at(master, server->seek_ns);
 }

@@ -164,6 +164,23 @@ test_lanes_of_a_later_life_stay(void **state)
     master_bed_stop(bed);
 }
 
+/* If this fails, a server that needs as long to come as others are waited for is killed when the
+ * first of its lanes is here. */
+static void
+test_lanes_have_time_to_follow_the_first(void **state)
+{
+    struct master_bed *bed = start_and_lose_the_server();
+
+    (void)state;
+    pass_ms(bed, 800, NULL);
+    bed->lane[0] = join_lane(bed, 0, 910);
+    pass_ms(bed, 500, NULL);
+    assert_null(strstr(bed->told, "awaited"));
+    pass_ms(bed, 1200, NULL);
+    assert_non_null(strstr(bed->told, "awaited server 0"));
+    master_bed_stop(bed);
+}
+
 /* If this fails, one death is told of twice, and the server that was started at once is killed. */
 static void
 test_lanes_that_die_together_are_awaited_once(void **state)
@@ -353,6 +370,7 @@ main(void)
         cmocka_unit_test(test_a_server_of_sums_has_another_life),
         cmocka_unit_test(test_a_server_is_back_when_it_knows),
         cmocka_unit_test(test_lanes_of_a_later_life_stay),
+        cmocka_unit_test(test_lanes_have_time_to_follow_the_first),
         cmocka_unit_test(test_lanes_that_die_together_are_awaited_once),
         cmocka_unit_test(test_a_server_of_values_ends_the_job),
         cmocka_unit_test(test_another_server_takes_the_places),
