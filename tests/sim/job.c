@@ -303,6 +303,7 @@ lane_settle(struct node *node)
     model_observe(host->job->model, host->lane);
     if (lane_finished(host->lane, &host->exit_code, &text)) {
         host->finished = true;
+        host->joined = lane_has_joined(host->lane);
         snprintf(host->text, sizeof(host->text), "%s", text);
         sim_trace(host->job->sim, node->name, "exits with %d: %s", host->exit_code, text);
         model_final(host->job->model, host->lane);
@@ -664,8 +665,7 @@ judge_lane(struct job *job, const struct lane_host *lane)
          (lane->exit_code == PSI_EXIT_REFUSED || lane->exit_code == PSI_EXIT_START_TIMEOUT))) {
         return; /* the latter came when all was over */
     }
-    if (lane->is_guest &&
-        (lane->exit_code == PSI_EXIT_FENCED || lane->exit_code == PSI_EXIT_REFUSED)) {
+    if (lane->is_guest && (lane->exit_code == PSI_EXIT_FENCED || !lane->joined)) {
         return; /* the server whose place it has was lost again, or started again first */
     }
     if (master_gone

@@ -25,6 +25,7 @@ struct lane_host {
     unsigned life;   /* of its server */
     bool is_standby; /* has no place in the job yet ... */
     bool is_guest;   /* ... and has one since: that of another server's lane */
+    bool joined;     /* finished: it had come to its place */
     bool killed;
     bool finished;
     int exit_code;
