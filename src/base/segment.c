@@ -70,17 +70,25 @@ err_close:
     return status;
 }
 
+/* Piece by piece: while the kernel fills one, no other thread can change the process's mappings. */
 psd_status
 psi_segment_populate(const struct psi_segment *segment, struct psd_error *err)
 {
-    if (madvise(segment->base, segment->bytes, MADV_POPULATE_WRITE) == 0) {
-        return PSD_OK;
+    enum { PIECE_BYTES = 16 << 20 };
+
+    for (size_t done = 0; done < segment->bytes; done += PIECE_BYTES) {
+        const size_t left = segment->bytes - done;
+        const size_t bytes = left < PIECE_BYTES ? left : PIECE_BYTES;
+
+        if (madvise(segment->base + done, bytes, MADV_POPULATE_WRITE) == 0) {
+            continue;
+        }
+        if (errno != EINVAL) {
+            return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "touch a segment of %zu bytes",
+                                  segment->bytes);
+        }
+        memset(segment->base + done, 0, bytes); /* before Linux 5.14 */
     }
-    if (errno != EINVAL) {
-        return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "touch a segment of %zu bytes",
-                              segment->bytes);
-    }
-    memset(segment->base, 0, segment->bytes); /* before Linux 5.14 */
     return PSD_OK;
 }
 

@@ -7,11 +7,12 @@ are killed from outside when the master knows that they have come to a step."""
 import json
 import os
 import re
+import shutil
 import signal
 
 import pytest
 
-from helpers import BRISK, DEAD_MS, Job, nodes_at, program, python_worker, saved_digests, wait_for
+from helpers import BRISK, DEAD_MS, Job, SANITIZED, nodes_at, program, python_worker, saved_digests, wait_for
 
 MOMENTS = ("joined", "opened", "half:3", "sent:3", "done:3", "closing")
 BIG = ("--elements", 200_000, "--steps", 8)  # four chunks a table, over two servers
@@ -364,3 +365,31 @@ def test_short_pause_kills_nobody(hand, tmp_path):
     assert nodes_at(hand.address)[-1]["state"] == "running"
     gate.touch()
     assert [process.wait() for process in processes] == [0, 0, 0]
+
+
+@pytest.mark.skipif(SANITIZED or shutil.which("strace") is None,
+                    reason="sanitizers allocate as they like, or there is no strace")
+def test_heartbeats_map_no_memory(hand, tmp_path):
+    """If this fails, a worker that has the kernel fill much memory is silent meanwhile, and is taken for dead."""
+    gate, trace = tmp_path / "gate", tmp_path / "trace"
+    processes = [hand.master(1, 1, "--heartbeat_ms=50", "--dead_heartbeats=200"), hand.server(),
+                 hand.start("worker", "strace", "-f", "-qq", "-o", trace, "-e",
+                            "trace=epoll_wait,sendmsg,mmap,munmap,mremap,mprotect,brk",
+                            *python_worker("--steps", 1, "--hold", f"0:{gate}"),
+                            environment={"PSD_MASTER_ADDRESS": hand.address, "PSD_RANK": "0"})]
+    processes[2].wait_for_output("holding")
+
+    def calls_of_our_thread():
+        """After it first looked for work, and before the worker goes on."""
+        lines = trace.read_text().splitlines()[:-1]  # the last may not be whole yet
+        calls = [line.split(maxsplit=1) for line in lines]
+        threads = {thread for thread, call in calls if call.startswith("sendmsg(")} - {calls[0][0]}
+        ours = [call for thread, call in calls if thread in threads]
+        looked = [index for index, call in enumerate(ours) if call.startswith("epoll_wait(")]
+        return ours[looked[0]:] if looked else []
+
+    wait_for(lambda: sum(call.startswith("sendmsg(") for call in calls_of_our_thread()) >= 5, 20, "five heartbeats")
+    calls = calls_of_our_thread()
+    gate.touch()
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    assert not [call for call in calls if not call.startswith(("epoll_wait", "sendmsg", "<..."))], calls

@@ -363,12 +363,26 @@ psi_context_finish_locked(psd_context *context, psd_op *op, psd_op **op_p, struc
     return status;
 }
 
+/* The first allocation of a thread makes an arena for it, which changes the process's mappings. That
+ * waits while another thread has the kernel fill its memory, for seconds if there is much of it: a
+ * worker would be silent for as long, and be given up. So it happens here, before anybody counts on
+ * our heartbeats, and what they allocate later fits in. */
+static void
+make_arena(void)
+{
+    enum { ENOUGH_BYTES = 64 << 10 };
+    void *volatile memory = malloc(ENOUGH_BYTES);
+
+    free(memory);
+}
+
 /* The context's own thread: drives while nobody waits, stands aside while somebody does. */
 void *
 psi_context_run_thread(void *argument)
 {
     psd_context *context = argument;
 
+    make_arena();
     pthread_mutex_lock(&context->lock);
     while (!context->closing) {
         const uint64_t now_ns = psi_now_ns(psi_loop_env(context->loop));
