@@ -36,7 +36,7 @@ import slurm as slurm_bed  # noqa: E402
 
 END_S = 30  # for a job to end: 5 s of silence, 1 s of grace, the rest for a busy machine
 GONE_S = 20  # for everything to be gone
-SLURM_S = 90  # for Slurm to have done with a node that it had lost
+SLURM_S = 300  # for Slurm to have done with a node, or a controller, that it had lost
 GOES_ON_S = 7.0  # a job that does so must outlive every lease
 
 LOST = {"master": 72, "server": 71, "worker": 70}
