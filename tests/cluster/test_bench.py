@@ -76,10 +76,12 @@ def test_workers_by_another_launcher(tmp_path):
 
 def test_a_job_that_does_not_start():
     """If this fails, a benchmark without workers waits, or nobody learns why."""
-    done = run_bench("--quick", "--workers", 1, "--sizes", 64, "--launch", "exit 5")
+    done = run_bench("--quick", "--workers", 1, "--sizes", 64, "--launch",
+                     "echo no machine is free; exit 5")
     assert done.returncode == 1
     assert "the launched job ended before its workers were there" in done.stderr
-    kept = re.search(r"what the launched job said is in (/tmp/psd_bench\.\w+)", done.stderr)
+    kept = re.search(r"all that the launched job said is in (/tmp/psd_bench\.\w+); the end of it:\nno machine is free\n",
+                     done.stderr)
     assert kept, done.stderr
     shutil.rmtree(kept[1])
 
