@@ -20,6 +20,7 @@ import sys
 # Every room may include base and include/psd.
 ALLOWED = {
     "base": set(),
+    "metric": set(),
     "config": {"clock"},
     "cluster": {"config"},
     "table": set(),
@@ -27,7 +28,7 @@ ALLOWED = {
     "clock": set(),
     "view": set(),
     "codec": {"table"},
-    "wire": {"view", "codec", "table", "shard", "clock"},
+    "wire": {"metric", "view", "codec", "table", "shard", "clock"},
     "transport": set(),
     "transport/shm": {"transport"},
     "transport/loop": {"transport", "transport/shm"},
@@ -38,14 +39,14 @@ ALLOWED = {
     "secure": {"wire", "transport"},
     "rpc": {"view", "wire", "transport"},
     "checkpoint": {"table"},
-    "client/core": {"view", "rpc", "wire", "codec", "transport", "table", "shard", "clock"},
+    "client/core": {"metric", "view", "rpc", "wire", "codec", "transport", "table", "shard", "clock"},
     "client/host": {"view", "client/core", "store", "rpc", "codec"},
-    "client/api": {"view", "client/core", "secure", "checkpoint", "rpc", "wire", "transport", "transport/loop", "config"},
+    "client/api": {"metric", "view", "client/core", "secure", "checkpoint", "rpc", "wire", "transport", "transport/loop", "config"},
     "store": {"table"},
     "store/dense": {"store", "table", "shard"},
     "daemon": {"secure", "transport", "transport/loop", "config"},
-    "server": {"view", "daemon", "secure", "store", "store/dense", "rpc", "wire", "codec", "transport", "transport/loop", "table", "shard", "clock", "config", "cluster"},
-    "master": {"view", "daemon", "secure", "rpc", "wire", "transport", "transport/loop", "table", "shard", "clock", "config", "cluster"},
+    "server": {"metric", "view", "daemon", "secure", "store", "store/dense", "rpc", "wire", "codec", "transport", "transport/loop", "table", "shard", "clock", "config", "cluster"},
+    "master": {"metric", "view", "daemon", "secure", "rpc", "wire", "transport", "transport/loop", "table", "shard", "clock", "config", "cluster"},
     # psd_run: its rooms, the lowest first.
     "launch/text": set(),
     "launch/system": {"launch/text"},
@@ -58,13 +59,14 @@ ALLOWED = {
         *("secure", "rpc", "transport", "transport/loop", "cluster", "config"),
     },
     "launch/tell": {"launch/text", "launch/system", "launch/link", "launch/rules"},
+    "launch/page": {"launch/text", "launch/system", "metric", "wire", "shard", "table"},
     "launch/prepare": {
         *("launch/text", "launch/system", "launch/link", "launch/rules", "launch/plan", "launch/meet"),
         *("cluster", "config"),
     },
     "launch/run": {
         *("launch/text", "launch/system", "launch/link", "launch/agent", "launch/rules", "launch/plan"),
-        *("launch/meet", "launch/tell", "client/api"),
+        *("launch/meet", "launch/tell", "launch/page", "client/api", "wire"),
     },
     "launch/multi": {
         *("launch/text", "launch/system", "launch/link", "launch/agent", "launch/plan", "launch/meet"),

@@ -101,7 +101,8 @@ enum psi_frame_traits {
     X(NODES_INFO, 63, PSI_KIND_CONTROL, "these")                                                   \
     X(SHARE_PULL, 64, PSI_KIND_CONTROL, "a piece of a worker's published state, please")           \
     X(SHARE_DATA, 65, PSI_KIND_DATA, "that piece")                                                 \
-    X(SUBSCRIBE, 66, PSI_KIND_CONTROL, "who is in the job? Tell me again and again")
+    X(SUBSCRIBE, 66, PSI_KIND_CONTROL, "who is in the job? Tell me again and again")               \
+    X(METRICS, 67, PSI_KIND_CONTROL, "what I have counted")
 
 enum psi_frame_type {
 #define PSI_FRAME_ENUM(name, code, traits, text) PSI_FRAME_##name = code,

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "clock/clock.h"
+#include "metric/metric.h"
 #include "shard/shard.h"
 #include "table/spec.h"
 #include "view/view.h"
@@ -27,6 +28,7 @@ struct psi_pack {
 };
 
 enum psi_role {
+    PSI_ROLE_MASTER = 1, /* never says HELLO; it tells observers its own metrics */
     PSI_ROLE_SERVER = 2, /* one lane of it */
     PSI_ROLE_WORKER = 3,
     PSI_ROLE_OBSERVER = 4, /* asks for the table of nodes, and is in no view */
@@ -39,7 +41,14 @@ enum {
     PSI_SHARE_NAME_MAX = 128,
     PSI_ADOPT_RUNS_MAX = 4096,
     PSI_RESULTS_MAX = 1024,
-    PSI_STEP_ADDS_MAX = 256, /* STEP_ADDs of one worker under way: so many answers are kept */
+    PSI_STEP_ADDS_MAX = 256,    /* STEP_ADDs of one worker under way: so many answers are kept */
+    PSI_METRICS_TOLD_MAX = 128, /* a later version may have more than we do */
+    PSI_SCALARS_MAX = 64,       /* names that one worker may report under ... */
+    PSI_SCALAR_NAME_MAX = 32,   /* ... with their NULs */
+    PSI_POINTS_MAX = 256,       /* of these, in one METRICS */
+    PSI_STEPS_MAX = 128,        /* steps of which one METRICS tells the times */
+    PSI_LATE_MAX = 32,          /* workers that a lane waited for longest */
+    PSI_TRAFFIC_MAX = 64,       /* servers, and tables, whose traffic a worker tells */
 };
 
 #define PSI_RANK_AUTO UINT32_MAX
@@ -160,9 +169,72 @@ struct psi_nodes {
     struct psd_node *node; /* PSI_RANKS_MAX + PSI_SERVERS_MAX + 1 of room when decoding */
 };
 
-/* SUBSCRIBE. */
+/* SUBSCRIBE; from the master to a member, when somebody wants METRICS. */
 struct psi_subscribe {
-    uint32_t every_ms; /* between two NODES_INFO; 0: no more of them */
+    uint32_t every_ms; /* between two NODES_INFO, or two METRICS of a member; 0: no more of them */
+    bool metrics;      /* METRICS as well, and a TABLE_INFO of each table */
+};
+
+/* A named number of a worker's, as it was at a step. */
+struct psi_point {
+    uint8_t name; /* which of the names */
+    uint64_t step;
+    double value;
+};
+
+/*
+ * Where the time of a worker's step went, from the end of the step before to its own: its parts
+ * add up to total_us. docs/watching.md.
+ */
+struct psi_step_times {
+    uint64_t step;
+    uint32_t total_us;
+    uint32_t compute_us; /* the program neither waited nor was in a call of ours */
+    uint32_t encode_us;
+    uint32_t send_us;
+    uint32_t wait_us;    /* the program waited, and nothing came */
+    uint32_t receive_us; /* the program waited, and something came */
+    uint32_t alone_us;   /* of wait_us at most: all servers but `server` had answered */
+    uint32_t server;     /* the last one that answered; UINT32_MAX: none did */
+};
+
+struct psi_traffic {
+    uint32_t id; /* of a server, or of a table */
+    uint64_t bytes_out;
+    uint64_t bytes_in;
+};
+
+/* How long the rounds of a lane waited for a rank alone, all together. */
+struct psi_late {
+    uint32_t rank;
+    uint64_t wait_us;
+};
+
+struct psi_metric_value {
+    uint16_t metric; /* enum psi_metric, or one that is not known here yet */
+    uint64_t value;
+};
+
+/*
+ * METRICS: what a member has counted since it began, and what is new since the last one. The frame
+ * says who: rank (a worker's, or the index of a server), chunk: the lane, table: enum psi_role.
+ */
+struct psi_telling {
+    uint64_t step;
+    uint32_t metrics;
+    struct psi_metric_value metric[PSI_METRICS_TOLD_MAX]; /* by rising number, without those at 0 */
+    uint32_t names;
+    char name[PSI_SCALARS_MAX][PSI_SCALAR_NAME_MAX];
+    uint32_t points;
+    struct psi_point point[PSI_POINTS_MAX];
+    uint32_t steps;
+    struct psi_step_times times[PSI_STEPS_MAX];
+    uint32_t lates;
+    struct psi_late late[PSI_LATE_MAX];
+    uint32_t servers;
+    struct psi_traffic server[PSI_TRAFFIC_MAX];
+    uint32_t tables;
+    struct psi_traffic table[PSI_TRAFFIC_MAX];
 };
 
 /* SHARE_PULL and, in front of the piece, SHARE_DATA (as meta it would not fit: it is the payload of
@@ -230,7 +302,8 @@ void psi_pack_init(struct psi_pack *pack, void *bytes, size_t capacity);
     X(adopt, struct psi_adopt)                                                                     \
     X(results, struct psi_results)                                                                 \
     X(lane_state, struct psi_lane_state)                                                           \
-    X(worker_state, struct psi_worker_state)
+    X(worker_state, struct psi_worker_state)                                                       \
+    X(telling, struct psi_telling)
 
 /*
  * psi_hello_encode(pack, &hello), psi_hello_decode(bytes, size, &hello, err), and so on. Decoding

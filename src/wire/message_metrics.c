@@ -1,0 +1,160 @@
+/*
+ * message_metrics.c - METRICS: what a member has counted.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "wire/pack.h"
+
+/* Numbers of metrics that a later version may tell us of. */
+enum { METRIC_NUMBER_MAX = 4095 };
+
+static void
+pack_traffic(struct psi_pack *pack, uint32_t count, const struct psi_traffic *traffic)
+{
+    psi_pack_u32(pack, count);
+    for (uint32_t i = 0; i < count; i++) {
+        psi_pack_u32(pack, traffic[i].id);
+        psi_pack_u64(pack, traffic[i].bytes_out);
+        psi_pack_u64(pack, traffic[i].bytes_in);
+    }
+}
+
+static void
+pack_points(struct psi_pack *pack, const struct psi_telling *telling)
+{
+    psi_pack_u32(pack, telling->names);
+    for (uint32_t i = 0; i < telling->names; i++) {
+        psi_pack_string(pack, telling->name[i], sizeof(telling->name[i]));
+    }
+    psi_pack_u32(pack, telling->points);
+    for (uint32_t i = 0; i < telling->points; i++) {
+        psi_pack_u8(pack, telling->point[i].name);
+        psi_pack_u64(pack, telling->point[i].step);
+        psi_pack_f64(pack, telling->point[i].value);
+    }
+}
+
+static void
+pack_times(struct psi_pack *pack, const struct psi_step_times *times)
+{
+    psi_pack_u64(pack, times->step);
+    psi_pack_u32(pack, times->total_us);
+    psi_pack_u32(pack, times->compute_us);
+    psi_pack_u32(pack, times->encode_us);
+    psi_pack_u32(pack, times->send_us);
+    psi_pack_u32(pack, times->wait_us);
+    psi_pack_u32(pack, times->receive_us);
+    psi_pack_u32(pack, times->alone_us);
+    psi_pack_u32(pack, times->server);
+}
+
+void
+psi_telling_encode(struct psi_pack *pack, const struct psi_telling *telling)
+{
+    psi_pack_u64(pack, telling->step);
+    psi_pack_u32(pack, telling->metrics);
+    for (uint32_t i = 0; i < telling->metrics; i++) {
+        psi_pack_u16(pack, telling->metric[i].metric);
+        psi_pack_u64(pack, telling->metric[i].value);
+    }
+    pack_points(pack, telling);
+    psi_pack_u32(pack, telling->steps);
+    for (uint32_t i = 0; i < telling->steps; i++) {
+        pack_times(pack, &telling->times[i]);
+    }
+    psi_pack_u32(pack, telling->lates);
+    for (uint32_t i = 0; i < telling->lates; i++) {
+        psi_pack_u32(pack, telling->late[i].rank);
+        psi_pack_u64(pack, telling->late[i].wait_us);
+    }
+    pack_traffic(pack, telling->servers, telling->server);
+    pack_traffic(pack, telling->tables, telling->table);
+}
+
+static void
+unpack_metrics(struct psi_unpack *unpack, struct psi_telling *telling)
+{
+    int32_t last = -1;
+
+    telling->metrics = psi_unpack_u32(unpack, "metrics", 0, PSI_METRICS_TOLD_MAX);
+    for (uint32_t i = 0; i < telling->metrics && unpack->status == PSD_OK; i++) {
+        telling->metric[i].metric = psi_unpack_u16(unpack, "metric.number", 0, METRIC_NUMBER_MAX);
+        telling->metric[i].value = psi_unpack_u64(unpack, "metric.value");
+        if (unpack->status == PSD_OK && telling->metric[i].metric <= last) {
+            psi_unpack_refuse(unpack, "metric.number", "%u behind %d", telling->metric[i].metric,
+                              last);
+        }
+        last = telling->metric[i].metric;
+    }
+}
+
+static void
+unpack_points(struct psi_unpack *unpack, struct psi_telling *telling)
+{
+    telling->names = psi_unpack_u32(unpack, "names", 0, PSI_SCALARS_MAX);
+    for (uint32_t i = 0; i < telling->names && unpack->status == PSD_OK; i++) {
+        psi_unpack_string(unpack, "name", telling->name[i], sizeof(telling->name[i]));
+    }
+    telling->points = psi_unpack_u32(unpack, "points", 0, PSI_POINTS_MAX);
+    for (uint32_t i = 0; i < telling->points && unpack->status == PSD_OK; i++) {
+        struct psi_point *point = &telling->point[i];
+
+        point->name = psi_unpack_u8(unpack, "point.name", 0, PSI_SCALARS_MAX - 1);
+        point->step = psi_unpack_u64(unpack, "point.step");
+        point->value = psi_unpack_f64(unpack, "point.value"); /* a loss may well be NaN */
+        if (unpack->status == PSD_OK && point->name >= telling->names) {
+            psi_unpack_refuse(unpack, "point.name", "%u of %u names", point->name, telling->names);
+        }
+    }
+}
+
+static void
+unpack_times(struct psi_unpack *unpack, struct psi_step_times *times)
+{
+    times->step = psi_unpack_u64(unpack, "times.step");
+    times->total_us = psi_unpack_u32(unpack, "times.total_us", 0, UINT32_MAX);
+    times->compute_us = psi_unpack_u32(unpack, "times.compute_us", 0, UINT32_MAX);
+    times->encode_us = psi_unpack_u32(unpack, "times.encode_us", 0, UINT32_MAX);
+    times->send_us = psi_unpack_u32(unpack, "times.send_us", 0, UINT32_MAX);
+    times->wait_us = psi_unpack_u32(unpack, "times.wait_us", 0, UINT32_MAX);
+    times->receive_us = psi_unpack_u32(unpack, "times.receive_us", 0, UINT32_MAX);
+    times->alone_us = psi_unpack_u32(unpack, "times.alone_us", 0, UINT32_MAX);
+    times->server = psi_unpack_u32(unpack, "times.server", 0, UINT32_MAX);
+}
+
+static uint32_t
+unpack_traffic(struct psi_unpack *unpack, struct psi_traffic *traffic)
+{
+    const uint32_t count = psi_unpack_u32(unpack, "traffic", 0, PSI_TRAFFIC_MAX);
+
+    for (uint32_t i = 0; i < count && unpack->status == PSD_OK; i++) {
+        traffic[i].id = psi_unpack_u32(unpack, "traffic.id", 0, UINT32_MAX);
+        traffic[i].bytes_out = psi_unpack_u64(unpack, "traffic.bytes_out");
+        traffic[i].bytes_in = psi_unpack_u64(unpack, "traffic.bytes_in");
+    }
+    return count;
+}
+
+psd_status
+psi_telling_decode(const uint8_t *bytes, size_t size, struct psi_telling *telling_p,
+                   struct psd_error *err)
+{
+    struct psi_unpack unpack;
+
+    psi_unpack_init(&unpack, "METRICS", bytes, size, err);
+    telling_p->step = psi_unpack_u64(&unpack, "step");
+    unpack_metrics(&unpack, telling_p);
+    unpack_points(&unpack, telling_p);
+    telling_p->steps = psi_unpack_u32(&unpack, "steps", 0, PSI_STEPS_MAX);
+    for (uint32_t i = 0; i < telling_p->steps && unpack.status == PSD_OK; i++) {
+        unpack_times(&unpack, &telling_p->times[i]);
+    }
+    telling_p->lates = psi_unpack_u32(&unpack, "lates", 0, PSI_LATE_MAX);
+    for (uint32_t i = 0; i < telling_p->lates && unpack.status == PSD_OK; i++) {
+        telling_p->late[i].rank = psi_unpack_u32(&unpack, "late.rank", 0, PSI_RANKS_MAX - 1);
+        telling_p->late[i].wait_us = psi_unpack_u64(&unpack, "late.wait_us");
+    }
+    telling_p->servers = unpack_traffic(&unpack, telling_p->server);
+    telling_p->tables = unpack_traffic(&unpack, telling_p->table);
+    return unpack.status;
+}
