@@ -10,6 +10,7 @@ step() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
 step "include graph, docs, format of what has changed"
 tools/include_graph.py >/dev/null || tools/include_graph.py
 tools/testing_md.py
+tools/metrics_md.py
 tools/check_docs.py
 changed=$(git diff --name-only --diff-filter=d HEAD -- '*.c' '*.h'; git ls-files --others --exclude-standard -- '*.c' '*.h')
 # shellcheck disable=SC2086 # names are words

@@ -428,7 +428,16 @@ PSD_API psd_status psd_barrier(psd_context *context, uint32_t timeout_ms);
  */
 PSD_API psd_status psd_global_step(psd_context *context, uint64_t add, uint64_t *step_p);
 
-/* Tells the job how this worker is doing: shown by psd_run and psd_nodes(). Never blocks. */
+/*
+ * psd_report - tell the job how this worker is doing: a named number (loss, accuracy, samples per
+ * second), as of a step. psd_run keeps a curve of each name; psd_nodes() shows the last number, or
+ * the last loss once a "loss" was reported. Never blocks: what is reported is told every half
+ * second, and of more than 256 numbers in that time the oldest are lost. A value may be NaN.
+ *
+ *   name  is cut after 31 bytes. "" or NULL: only the step counts.
+ *
+ * PSD_ERR_INVALID: this worker has reported under 64 other names already.
+ */
 PSD_API psd_status psd_report(psd_context *context, uint64_t step, const char *name, double value);
 
 typedef enum psd_role {

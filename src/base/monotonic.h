@@ -1,5 +1,5 @@
 /*
- * monotonic.h - the time of a clock that nobody sets: for deadlines and durations.
+ * monotonic.h - clocks that nobody sets: for deadlines, durations, and what was used.
  */
 #ifndef PSI_BASE_MONOTONIC_H
 #define PSI_BASE_MONOTONIC_H
@@ -8,5 +8,9 @@
 
 uint64_t psi_monotonic_ns(void);
 uint64_t psi_monotonic_ms(void);
+
+/* Processor time of this thread, and of all threads of this process. */
+uint64_t psi_thread_cpu_ns(void);
+uint64_t psi_process_cpu_ns(void);
 
 #endif

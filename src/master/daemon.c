@@ -14,6 +14,7 @@
 #include "base/descriptors.h"
 #include "base/exit_code.h"
 #include "base/fail.h"
+#include "base/monotonic.h"
 #include "base/signals.h"
 #include "master/master.h"
 #include "rpc/identity.h"
@@ -116,6 +117,7 @@ start(struct process *process, const struct master_options *options, struct psd_
         .listen_address = options->security.listen_address,
         .tell = options->tell_joins ? tell : NULL,
         .tell_context = process,
+        .cpu_ns = psi_process_cpu_ns,
     };
     const struct psi_harden_args harden = {.on = options->harden, .role = PSI_HARDEN_MASTER};
     psd_status status = psi_signals_open(&process->signals, err);

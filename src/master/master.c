@@ -67,9 +67,12 @@ allocate(struct master *master, struct psd_error *err)
     master->view_table = calloc(PSI_TABLES_MAX, sizeof(*master->view_table));
     master->given = calloc(PSI_TABLES_MAX, sizeof(*master->given));
     master->table = calloc(PSI_TABLES_MAX, sizeof(*master->table));
+    master->metrics = psi_metrics_create();
+    master->telling = calloc(1, sizeof(*master->telling));
     if (master->worker == NULL || master->server == NULL || master->view_worker == NULL ||
         master->view_place == NULL || master->view_table == NULL || master->given == NULL ||
-        master->table == NULL || psi_view_init(&master->view, workers) != PSD_OK) {
+        master->table == NULL || master->metrics == NULL || master->telling == NULL ||
+        psi_view_init(&master->view, workers) != PSD_OK) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "master: out of memory");
     }
     for (uint32_t rank = 0; rank < workers; rank++) {
@@ -147,6 +150,8 @@ master_destroy(struct master *master)
     }
     free(master->table);
     free(master->given);
+    free(master->telling);
+    free(master->metrics);
     free(master->view_table);
     free(master->view_place);
     free(master->view_worker);

@@ -32,6 +32,7 @@ struct master_config {
      * event. */
     void (*tell)(void *context, const struct psi_tiding *tiding);
     void *tell_context;
+    uint64_t (*cpu_ns)(void); /* what this process has used (optional): metrics */
 };
 
 #endif

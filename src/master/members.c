@@ -131,6 +131,7 @@ welcome(struct session *session, struct member *member)
     master_member_heard(master, member, psi_now_ns(master->env));
     master_posted(session, psi_post_welcome(session->guest.conn, &frame, &message));
     master_view_resend(master, member);
+    master_watch_member(master, session);
     master_wake_at(master, 0);
 }
 

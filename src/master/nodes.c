@@ -127,6 +127,7 @@ master_on_subscribe(struct session *session, const void *body, size_t bytes, str
     subscription->request = session->guest.inbox.frame.request;
     subscription->every_ns = asked.every_ms * MASTER_MS_NS;
     subscription->due_ns = 0;
+    subscription->metrics = asked.metrics && asked.every_ms != 0;
     master_wake_at(session->master, 0);
     return PSD_OK;
 }
@@ -140,6 +141,9 @@ master_tell_subscriber(struct session *session, uint64_t now_ns)
     if (now_ns >= subscription->due_ns) {
         if (session->guest.conn->ops->queued_bytes(session->guest.conn) == 0) {
             (void)send_nodes(session, subscription->request); /* without memory: next time */
+            if (subscription->metrics && session->guest.conn != NULL) {
+                master_tell_metrics(session);
+            }
         }
         subscription->due_ns = now_ns + subscription->every_ns;
     }

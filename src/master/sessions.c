@@ -26,6 +26,7 @@ static const struct {
     {PSI_FRAME_PING, FROM_WORKER | FROM_LANE | FROM_OBSERVER, master_on_ping},
     {PSI_FRAME_NODES, FROM_WORKER | FROM_LANE | FROM_OBSERVER, master_on_nodes},
     {PSI_FRAME_SUBSCRIBE, FROM_OBSERVER, master_on_subscribe},
+    {PSI_FRAME_METRICS, FROM_WORKER | FROM_LANE, master_on_metrics},
     {PSI_FRAME_END, FROM_WORKER | FROM_LANE, master_on_end},
     {PSI_FRAME_BYE, FROM_WORKER, master_on_bye},
     {PSI_FRAME_BYE, FROM_LANE, master_on_lane_bye},
@@ -171,6 +172,7 @@ dispatch(struct session *session, const void *body, size_t bytes, struct psd_err
     const uint8_t type = session->guest.inbox.frame.type;
     unsigned from = FROM_OBSERVER;
 
+    psi_metric_add(session->master->metrics, PSI_METRIC_FRAMES_IN, 1);
     if (session->kind == SESSION_MEMBER) {
         from = session->member->role == PSI_ROLE_WORKER ? FROM_WORKER : FROM_LANE;
         session->member->is_sure = true;
@@ -228,6 +230,7 @@ on_turned_away(struct psi_guest *guest, const char *text)
 {
     const struct session *session = (const struct session *)guest;
 
+    psi_metric_add(session->master->metrics, PSI_METRIC_REFUSED, 1);
     master_warn(session->master, "MEMBER-REFUSED", guest->conn->peer, "%s", text);
 }
 
@@ -242,6 +245,7 @@ on_gone(struct psi_guest *guest, const char *peer, const struct psd_error *reaso
                 reason->text);
         master_member_cut(master, session->member, psi_now_ns(master->env));
     } else if (reason != NULL && session->kind == SESSION_STRANGER) {
+        psi_metric_add(master->metrics, PSI_METRIC_REFUSED, 1);
         master_warn(master, "STRANGER", peer, "%s", reason->text);
     }
     master_wake_at(master, 0); /* the tick frees it */
@@ -282,7 +286,10 @@ on_accept(void *owner, struct psi_conn *conn, const struct psi_conn_events **eve
 static void
 on_refused(void *owner, const char *peer, const struct psd_error *reason)
 {
-    master_warn(owner, "MEMBER-REFUSED", peer, "%s", reason->text);
+    struct master *master = owner;
+
+    psi_metric_add(master->metrics, PSI_METRIC_REFUSED, 1);
+    master_warn(master, "MEMBER-REFUSED", peer, "%s", reason->text);
 }
 
 const struct psi_listener_events master_listener_events = {.on_accept = on_accept,
@@ -327,6 +334,7 @@ master_sessions_tick(struct master *master, uint64_t now_ns)
             master_tell_subscriber(session, now_ns);
         }
     }
+    master_watch(master);
 }
 
 void

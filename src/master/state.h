@@ -6,6 +6,7 @@
  *   members.c   places: join, return, lose         quorum.c   rounds with backup workers
  *   servers.c   those of servers                   nodes.c    the table of nodes
  *   views.c     membership: propose, commit        done.c     who has said BYE, kept by lanes
+ *   metrics.c   what members count, for those who watch
  *   rebuild.c   another life of the master: what it knows, it hears from the lanes
  *
  * All of it belongs to one thread, see master.h.
@@ -23,15 +24,17 @@
 #define MASTER_MS_NS UINT64_C(1000000)
 
 enum {
-    MASTER_END_MS = 1000,      /* how long members have to leave after END */
-    MASTER_STRANGER_MS = 5000, /* to say HELLO */
-    MASTER_GUEST_MS = 60000,   /* how long an observer may stay silent */
-    MASTER_GUESTS_MAX = 256,   /* sessions beyond one per place */
-    MASTER_TELL_MS_MIN = 50,   /* between two tables of nodes to a subscriber */
-    MASTER_MISSING_MS = 10000, /* between two lines about who is missing */
-    MASTER_ROUNDS_KEPT = 8,    /* decided, and perhaps not yet closed by the slowest chunk */
-    MASTER_NAMES_MAX = 8,      /* members named in one message */
-    MASTER_ATTEMPT_MS = 5000,  /* what one attempt to connect may take a member */
+    MASTER_END_MS = 1000,        /* how long members have to leave after END */
+    MASTER_STRANGER_MS = 5000,   /* to say HELLO */
+    MASTER_GUEST_MS = 60000,     /* how long an observer may stay silent */
+    MASTER_GUESTS_MAX = 256,     /* sessions beyond one per place */
+    MASTER_TELL_MS_MIN = 50,     /* between two tables of nodes to a subscriber */
+    MASTER_METRICS_MS_MIN = 500, /* between two METRICS of a member */
+    MASTER_UNREAD_MAX = 1 << 18, /* an observer that has not read so many bytes gets no more */
+    MASTER_MISSING_MS = 10000,   /* between two lines about who is missing */
+    MASTER_ROUNDS_KEPT = 8,      /* decided, and perhaps not yet closed by the slowest chunk */
+    MASTER_NAMES_MAX = 8,        /* members named in one message */
+    MASTER_ATTEMPT_MS = 5000,    /* what one attempt to connect may take a member */
 };
 
 enum session_kind {
@@ -47,6 +50,8 @@ struct subscription {
     uint32_t request;  /* echoed each time */
     uint64_t every_ns; /* 0: nobody asked for it */
     uint64_t due_ns;
+    bool metrics;         /* also METRICS, ... */
+    uint32_t tables_told; /* ... and so many tables, so far */
 };
 
 /* One accepted connection. Closing leaves it in the list with conn NULL until the next tick frees
@@ -231,6 +236,10 @@ struct master {
 
     struct psi_guests guests; /* owned; struct session each */
 
+    struct psi_metrics *metrics; /* owned; its own */
+    struct psi_telling *telling; /* owned scratch */
+    uint32_t watched_ms;         /* members tell that often; 0: they do not */
+
     struct worker *worker; /* owned; config.workers */
     struct server *server; /* owned; config.servers */
     uint32_t places;       /* lanes of all servers, once everybody is here */
@@ -377,6 +386,18 @@ psd_status master_on_lane_bye(struct session *session, const void *body, size_t 
 psd_status master_on_end(struct session *session, const void *body, size_t bytes,
                          struct psd_error *err);
 
+/* ------------------------------------------------------------------------------ metrics.c --- */
+
+psd_status master_on_metrics(struct session *session, const void *body, size_t bytes,
+                             struct psd_error *err);
+
+/* Members tell as often as somebody wants to know now; one that has come hears how often. */
+void master_watch(struct master *master);
+void master_watch_member(const struct master *master, struct session *session);
+
+/* The master's own metrics, and tables that this observer has not heard of. */
+void master_tell_metrics(struct session *session);
+
 /* ------------------------------------------------------------------------------ servers.c --- */
 
 /* Does the job go on when a server of sums dies? Not where it waits for workers' replacements, which may
@@ -444,6 +465,7 @@ psd_status master_on_view_ack(struct session *session, const void *body, size_t 
 
 /* ------------------------------------------------------------------------------- tables.c --- */
 
+void master_table_describe(struct session *session, const struct table *table, uint32_t request);
 psd_status master_on_table_open(struct session *session, const void *body, size_t bytes,
                                 struct psd_error *err);
 /* The name of a table that workers could not make anew if a server died; NULL: there is none. */

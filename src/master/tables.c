@@ -105,6 +105,19 @@ send_info(struct master *master, const struct table *table, const struct waiter 
     master_posted(session, psi_post_table_info(session->guest.conn, &frame, &info));
 }
 
+/* To an observer. */
+void
+master_table_describe(struct session *session, const struct table *table, uint32_t request)
+{
+    struct psi_frame frame = master_frame(session->master, PSI_FRAME_TABLE_INFO);
+    struct psi_table_info info;
+
+    frame.request = request;
+    frame.table = table->id;
+    make_info(session->master, table, &info);
+    master_posted(session, psi_post_table_info(session->guest.conn, &frame, &info));
+}
+
 static void
 send_error(struct session *session, const struct psd_error *error)
 {

@@ -42,7 +42,8 @@ psi_master_link_due_ns(const struct psi_master_link *link)
 {
     const uint64_t next_ns = earlier(psi_peer_next_ns(&link->peer), patience_ns(link));
 
-    return psi_master_link_is_up(link) ? earlier(next_ns, link->beat_ns) : next_ns;
+    return psi_master_link_is_up(link) ? earlier(next_ns, earlier(link->beat_ns, link->tell_ns))
+                                       : next_ns;
 }
 
 /* A sign of life: there is less to look for, and later. */
@@ -92,6 +93,8 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
     link->dead_ms = welcome->dead_ms;
     link->grace_ms = welcome->master_grace_ms;
     link->beat_ns = link->heartbeat_ms > 0 ? psi_now_ns(peer->env) : UINT64_MAX;
+    link->tell_every_ns = 0; /* it says so again */
+    link->tell_ns = UINT64_MAX;
     heard(link);
     link->events->on_up(link->owner, welcome);
 }
@@ -117,6 +120,21 @@ on_refused(void *owner, struct psi_peer *peer, const struct psi_verdict *verdict
     link->events->on_refused(link->owner, verdict);
 }
 
+/* Somebody watches the job, or nobody does any more. */
+static psd_status
+subscribed(struct psi_master_link *link, const void *payload, size_t bytes, struct psd_error *err)
+{
+    struct psi_subscribe asked;
+    const psd_status status = psi_subscribe_decode(payload, bytes, &asked, err);
+
+    if (status == PSD_OK && link->events->tell != NULL) {
+        link->tell_every_ns = asked.every_ms * MS_NS;
+        link->tell_ns = asked.every_ms > 0 ? psi_now_ns(link->peer.env) : UINT64_MAX;
+        link->look_ns = psi_master_link_due_ns(link);
+    }
+    return status;
+}
+
 static psd_status
 on_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes, struct psd_error *err)
 {
@@ -125,6 +143,9 @@ on_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes, struct
     heard(link);
     if (peer->inbox.frame.type == PSI_FRAME_PONG) {
         return PSD_OK;
+    }
+    if (peer->inbox.frame.type == PSI_FRAME_SUBSCRIBE) {
+        return subscribed(link, payload, bytes, err);
     }
     return link->events->on_frame(link->owner, payload, bytes, err);
 }
@@ -159,6 +180,15 @@ psi_master_link_ping(struct psi_master_link *link)
     if (psi_master_link_is_up(link)) {
         link->events->ping(link->owner, &ping);
         (void)psi_post_ping(link->peer.conn, &frame, &ping); /* a failure comes back as on_close */
+    }
+}
+
+void
+psi_master_link_tell(struct psi_master_link *link)
+{
+    if (psi_master_link_is_up(link) && link->tell_every_ns > 0 &&
+        link->peer.conn->ops->queued_bytes(link->peer.conn) == 0) {
+        link->events->tell(link->owner);
     }
 }
 
@@ -208,6 +238,10 @@ psi_master_link_look(struct psi_master_link *link, uint64_t now_ns)
     if (psi_master_link_is_up(link) && now_ns >= link->beat_ns) {
         psi_master_link_ping(link);
         link->beat_ns = now_ns + link->heartbeat_ms * MS_NS;
+    }
+    if (psi_master_link_is_up(link) && now_ns >= link->tell_ns) {
+        psi_master_link_tell(link);
+        link->tell_ns = now_ns + link->tell_every_ns;
     }
     lost = is_lost(link, now_ns);
     link->look_ns = psi_master_link_due_ns(link);

@@ -20,7 +20,7 @@
 
 enum { PSI_DOUBT_MS = 50 };
 
-/* Required, but for on_down. They run where the connection's events run. */
+/* Required, but for on_down and tell. They run where the connection's events run. */
 struct psi_master_events {
     /* Fills in the HELLO of this attempt; as in struct psi_peer_events, like the next three. */
     void (*hello)(void *owner, struct psi_hello *hello_p);
@@ -33,6 +33,10 @@ struct psi_master_events {
 
     /* Fills in the next PING. */
     void (*ping)(void *owner, struct psi_ping *ping_p);
+
+    /* Somebody watches: METRICS are due (optional). Those of a connection that has not taken the
+     * last ones are left out. */
+    void (*tell)(void *owner);
 };
 
 /* Thread: as the peer's. */
@@ -45,10 +49,12 @@ struct psi_master_link {
     uint32_t heartbeat_ms;
     uint32_t dead_ms;
     uint32_t grace_ms;
-    uint64_t heard_ns; /* the last sign of life, later by what was forgiven */
-    uint64_t beat_ns;  /* UP: when the next PING is due; UINT64_MAX: it wants none */
-    uint64_t look_ns;  /* when we meant to look again; 0: not yet */
-    uint64_t doubt_ns; /* patience is over: the verdict then; 0: it is not */
+    uint64_t heard_ns;      /* the last sign of life, later by what was forgiven */
+    uint64_t tell_every_ns; /* the master wants METRICS that often; 0: it does not */
+    uint64_t tell_ns;       /* UP: when the next are due; UINT64_MAX: none are */
+    uint64_t beat_ns;       /* UP: when the next PING is due; UINT64_MAX: it wants none */
+    uint64_t look_ns;       /* when we meant to look again; 0: not yet */
+    uint64_t doubt_ns;      /* patience is over: the verdict then; 0: it is not */
 };
 
 /* Starts the first attempt at the next tick. address is copied. */
@@ -57,6 +63,9 @@ void psi_master_link_start(struct psi_master_link *link, struct psi_env *env, co
 
 /* A PING now, not with the next heartbeat. */
 void psi_master_link_ping(struct psi_master_link *link);
+
+/* METRICS now, if anybody watches, not when they are due: a last time before we leave. */
+void psi_master_link_tell(struct psi_master_link *link);
 
 /* After the master was lost, tries with a new connection and new patience. */
 void psi_master_link_again(struct psi_master_link *link);

@@ -197,8 +197,8 @@ answer_value(struct lane *lane, struct chunk *chunk, const struct parked *parked
         psi_guest_doom(&session->guest);
         return;
     }
-    psi_count(&lane->counters->values_out, 1);
-    psi_count(&lane->counters->value_bytes_out, payload.bytes);
+    psi_metric_add(lane->metrics, PSI_METRIC_VALUES_OUT, 1);
+    psi_metric_add(lane->metrics, PSI_METRIC_VALUE_BYTES_OUT, payload.bytes);
 }
 
 void

@@ -26,10 +26,11 @@
 #include "base/descriptors.h"
 #include "base/exit_code.h"
 #include "base/fail.h"
+#include "base/monotonic.h"
 #include "base/signals.h"
+#include "metric/metric.h"
 #include "rpc/identity.h"
 #include "secure/harden.h"
-#include "server/counters.h"
 #include "server/lane.h"
 #include "shard/shard.h"
 #include "transport/address.h"
@@ -218,6 +219,7 @@ make_lane(struct process *process, const struct server_options *options, uint32_
         .pool_bytes = options->pool_bytes / options->lanes,
         .start_timeout_ms = options->start_timeout_ms,
         .kernel = options->kernel,
+        .cpu_ns = psi_thread_cpu_ns,
         .checksum = options->checksum,
         .lends = options->lends,
         .segments_max = process->segments_max,
@@ -373,20 +375,18 @@ destroy_lanes(struct process *process)
 static void
 tell_counts(const struct process *process)
 {
-    struct lane_counters sum = {0};
+    for (uint32_t metric = 0; metric < PSI_METRICS; metric++) {
+        const struct psi_metric_info *info = &psi_metric_info[metric];
+        uint64_t sum = 0;
 
-    for (uint32_t i = 0; i < process->threads; i++) {
-        const struct lane_counters *counters = lane_counters(process->lane[i].lane);
-
-#define ADD(name, unit, text) psi_count(&sum.name, psi_counted(&counters->name));
-        LANE_COUNTER_MAP(ADD)
-#undef ADD
+        for (uint32_t i = 0; i < process->threads; i++) {
+            sum += psi_metric_get(lane_metrics(process->lane[i].lane), (enum psi_metric)metric);
+        }
+        if ((info->who & PSI_METRIC_LANE) != 0) {
+            psi_log(process->log, PSI_LOG_DEBUG, "COUNTED", "%s: %" PRIu64 " %s: %s", info->name,
+                    sum, info->unit, info->text);
+        }
     }
-#define TELL(name, unit, text)                                                                     \
-    psi_log(process->log, PSI_LOG_DEBUG, "COUNTED", "%s: %" PRIu64 " %s %s", #name,                \
-            psi_counted(&sum.name), unit, text);
-    LANE_COUNTER_MAP(TELL)
-#undef TELL
 }
 
 /* The first lane that ended badly speaks for all; all ended well: so did the server. */

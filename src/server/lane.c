@@ -106,7 +106,8 @@ grow_rows(struct lane *lane, uint32_t to)
 
     if (!GROW(lane->sessions, from, to) || !GROW(lane->used, from, to) ||
         !GROW(lane->leaves, from, to) || !GROW(lane->given, from, to) ||
-        !GROW(lane->copies, from, to) || !GROW(lane->global.adders, from, to)) {
+        !GROW(lane->copies, from, to) || !GROW(lane->late_ns, from, to) ||
+        !GROW(lane->global.adders, from, to)) {
         return PSD_ERR_NO_MEMORY;
     }
     lane->rows = to;
@@ -318,6 +319,7 @@ static const struct psi_master_events master_events = {
     .on_refused = on_refused,
     .on_frame = on_frame,
     .ping = ping,
+    .tell = lane_tell,
 };
 
 psd_status
@@ -343,13 +345,12 @@ lane_create(struct psi_env *env, const struct lane_config *config, const struct 
     psi_pool_init(&lane->parked, sizeof(struct parked));
     lane->waiting_line_ns = lane->started_ns + WAITING_FIRST_MS * MS_NS;
     snprintf(lane->master_address, sizeof(lane->master_address), "%s", config->master_address);
-    lane->counters = aligned_alloc(PSI_COUNTER_LINE, sizeof(*lane->counters));
+    lane->metrics = psi_metrics_create();
     lane->scratch = aligned_alloc(64, STORE_SCRATCH_BYTES);
-    if (lane->counters == NULL || lane->scratch == NULL) {
+    if (lane->metrics == NULL || lane->scratch == NULL) {
         status = psi_fail(err, PSD_ERR_NO_MEMORY, "lane: no memory");
         goto err_free_lane;
     }
-    memset(lane->counters, 0, sizeof(*lane->counters));
     status = env->ops->listen(env, config->listen_address, &lane_listener_events, lane,
                               &lane->listener, lane->address, err);
     if (status != PSD_OK) {
@@ -361,7 +362,7 @@ lane_create(struct psi_env *env, const struct lane_config *config, const struct 
 
 err_free_lane:
     free(lane->scratch);
-    free(lane->counters);
+    free(lane->metrics);
     free(lane);
     return status;
 }
@@ -399,7 +400,9 @@ lane_destroy(struct lane *lane)
     free(lane->copies);
     global_step_fini(lane);
     free(lane->scratch);
-    free(lane->counters);
+    free(lane->late_ns);
+    free(lane->telling);
+    free(lane->metrics);
     free(lane);
 }
 
@@ -439,6 +442,7 @@ lane_tick(struct lane *lane)
 {
     const uint64_t now_ns = psi_now_ns(lane->env);
 
+    lane->turn_ns = 0;
     if (lane->finished) {
         return;
     }
@@ -492,10 +496,10 @@ lane_has_joined(const struct lane *lane)
     return lane->joined;
 }
 
-const struct lane_counters *
-lane_counters(const struct lane *lane)
+const struct psi_metrics *
+lane_metrics(const struct lane *lane)
 {
-    return lane->counters;
+    return lane->metrics;
 }
 
 bool

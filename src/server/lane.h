@@ -18,7 +18,7 @@
 
 struct lane;
 
-struct lane_counters;
+struct psi_metrics;
 
 /* config is copied; the strings it points to need to live only for the call. */
 psd_status lane_create(struct psi_env *env, const struct lane_config *config,
@@ -32,7 +32,7 @@ uint64_t lane_next_ns(const struct lane *lane);
 bool lane_finished(const struct lane *lane, int *exit_code_p, const char **text_p);
 
 /* What it has counted so far; any thread may read it while the lane exists. */
-const struct lane_counters *lane_counters(const struct lane *lane);
+const struct psi_metrics *lane_metrics(const struct lane *lane);
 
 /* A lane that stood by has been given a place: which, for those who connect to it. Once. */
 bool lane_took_place(struct lane *lane, uint32_t *server_p, uint32_t *lane_p);

@@ -21,9 +21,10 @@ struct lane_config {
     uint64_t pool_bytes;        /* bytes for gradients waiting for their round */
     uint32_t start_timeout_ms;  /* for the master to be found */
     enum kernel_level kernel;
-    bool checksum;         /* payload checksums on values */
-    bool lends;            /* workers on this host may read values where they are ... */
-    uint32_t segments_max; /* ... of so many tables; each takes a descriptor; 0: of all */
+    uint64_t (*cpu_ns)(void); /* what its thread has used (optional): metrics */
+    bool checksum;            /* payload checksums on values */
+    bool lends;               /* workers on this host may read values where they are ... */
+    uint32_t segments_max;    /* ... of so many tables; each takes a descriptor; 0: of all */
 };
 
 #endif

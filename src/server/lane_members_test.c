@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
-#include "server/counters.h"
+#include "metric/metric.h"
 #include "server/lane_bed.h"
 #include "server/state.h"
 
@@ -322,10 +322,10 @@ test_a_stop_while_cut_is_not_the_masters_silence(void **state)
 /* ---- counters ------------------------------------------------------------------------------ */
 
 static void
-assert_lines_of_their_own(const struct lane_counters *counters)
+assert_lines_of_their_own(const struct psi_metrics *metrics)
 {
-    assert_int_equal((uintptr_t)counters % PSI_COUNTER_LINE, 0);
-    assert_int_equal(sizeof(*counters) % PSI_COUNTER_LINE, 0);
+    assert_int_equal((uintptr_t)metrics % PSI_COUNTER_LINE, 0);
+    assert_int_equal(sizeof(*metrics) % PSI_COUNTER_LINE, 0);
 }
 
 /* If this fails, whoever looks at a lane's counters sees numbers of something else, or slows the
@@ -334,14 +334,14 @@ static void
 test_counters_count_what_happens(void **state)
 {
     struct lane_bed *bed = lane_bed_start(2, PSI_DEATH_WAIT);
-    const struct lane_counters *counters = lane_counters(bed->lane);
+    const struct psi_metrics *metrics = lane_metrics(bed->lane);
     struct psi_frame pull = push_frame(1, 2);
 
     (void)state;
-    assert_lines_of_their_own(counters);
+    assert_lines_of_their_own(metrics);
     open_sum(bed, 0);
     push(bed, bed->worker[0], 0, 1, 1);
-    assert_int_equal(psi_counted(&counters->rounds_closed), 0);
+    assert_int_equal(psi_metric_get(metrics, PSI_METRIC_ROUNDS_CLOSED), 0);
     push(bed, bed->worker[1], 0, 1, 1);
     pull.type = PSI_FRAME_PULL;
     pull.dtype = 0;
@@ -349,14 +349,15 @@ test_counters_count_what_happens(void **state)
     assert_non_null(hear(bed->worker[0], PSI_FRAME_VALUE));
     (void)meet(bed, 0, 7); /* no such life */
 
-    assert_int_equal(psi_counted(&counters->frames_in), 3);
-    assert_int_equal(psi_counted(&counters->gradients_in), 2);
-    assert_int_equal(psi_counted(&counters->gradient_bytes_in), 2 * BYTES);
-    assert_int_equal(psi_counted(&counters->values_out), 1);
-    assert_int_equal(psi_counted(&counters->value_bytes_out), BYTES);
-    assert_int_equal(psi_counted(&counters->rounds_closed), 1);
-    assert_int_equal(psi_counted(&counters->refused_in), 1);
-    assert_int_equal(psi_counted(&counters->wants_out), 0);
+    assert_int_equal(psi_metric_get(metrics, PSI_METRIC_FRAMES_IN), 3);
+    assert_int_equal(psi_metric_get(metrics, PSI_METRIC_GRADIENTS_IN), 2);
+    assert_int_equal(psi_metric_get(metrics, PSI_METRIC_GRADIENT_BYTES_IN), 2 * BYTES);
+    assert_int_equal(psi_metric_get(metrics, PSI_METRIC_VALUES_OUT), 1);
+    assert_int_equal(psi_metric_get(metrics, PSI_METRIC_VALUE_BYTES_OUT), BYTES);
+    assert_int_equal(psi_metric_get(metrics, PSI_METRIC_ROUNDS_CLOSED), 1);
+    assert_int_equal(psi_metric_get(metrics, PSI_METRIC_REFUSED), 1);
+    assert_int_equal(psi_metric_get(metrics, PSI_METRIC_WANTS_OUT), 0);
+    assert_int_equal(psi_metric_get(metrics, PSI_METRIC_ROUNDS_OPENED), 1);
     lane_bed_stop(bed);
 }
 

@@ -195,7 +195,8 @@ chunk_update(struct lane *lane, struct chunk *chunk, const struct closed_round *
     int64_t bad;
 
     value_about_to_change(lane, chunk, to);
-    bad = store->ops->apply(store, chunk->place, &change);
+    bad = spec->count < PSI_METRIC_TIMED ? store->ops->apply(store, chunk->place, &change)
+                                         : timed_apply(lane, chunk, &change);
     if (bad != STORE_OK) {
         const bool narrow = psi_dtype_bytes(spec->dtype) == 2;
         char text[PSI_TEXT_MAX];
@@ -330,7 +331,10 @@ close_round(struct lane *lane, struct chunk *chunk)
     if (!apply_round(lane, chunk, &round)) {
         return false;
     }
-    psi_count(&lane->counters->rounds_closed, 1);
+    psi_metric_add(lane->metrics, PSI_METRIC_ROUNDS_CLOSED, 1);
+    if (lane->rows > 1) {
+        round_waited(lane, &chunk->round);
+    }
     finish_round(lane, chunk, &round);
     return true;
 }
@@ -451,6 +455,12 @@ hold(struct session *session, struct chunk *chunk, struct slot *slot)
     slot->holds =
         slot->wants_value && chunk->table->held != NULL && (frame->flags & PSI_FLAG_KEEPS) == 0;
     slot->cost = slot->loan != NULL ? PSI_GRADIENT_COST_MIN : gradient_cost(frame->payload_bytes);
+    if (chunk->round.slots == NULL) {
+        psi_metric_add(lane->metrics, PSI_METRIC_ROUNDS_OPENED, 1);
+    }
+    if (lane->rows > 1) { /* a lone worker waits for nobody */
+        round_gradient_came(lane, &chunk->round, slot->rank);
+    }
     slot->next = chunk->round.slots;
     chunk->round.slots = slot;
     lane->used[slot->rank] += slot->cost;
@@ -494,7 +504,7 @@ apply_alone(struct session *session, struct chunk *chunk, struct slot *slot)
     } else {
         chunk->clock.next[session->rank] = frame->step + 1;
     }
-    psi_count(&lane->counters->rounds_closed, 1);
+    psi_metric_add(lane->metrics, PSI_METRIC_ROUNDS_CLOSED, 1);
     lane->replicate(lane, chunk, &alone);
     slot_give(&lane->pool, slot);
     parked_answer(lane, chunk);

@@ -54,7 +54,7 @@ session_end(struct session *session)
 static void
 warn_refused(struct lane *lane, const char *peer, const char *text)
 {
-    psi_count(&lane->counters->refused_in, 1);
+    psi_metric_add(lane->metrics, PSI_METRIC_REFUSED, 1);
     psi_limiter_warn(&lane->warnings, psi_now_ns(lane->env), "PEER-REFUSED", peer, text);
 }
 
@@ -155,19 +155,19 @@ on_hello(struct psi_guest *guest, const struct psi_hello *hello, struct psd_erro
 }
 
 static void
-count(struct lane_counters *counters, const struct psi_frame *frame)
+count(struct psi_metrics *metrics, const struct psi_frame *frame)
 {
-    psi_count(&counters->frames_in, 1);
+    psi_metric_add(metrics, PSI_METRIC_FRAMES_IN, 1);
     if (psi_frame_has_gradient(frame->type)) {
-        psi_count(&counters->gradients_in, 1);
-        psi_count(&counters->gradient_bytes_in, frame->payload_bytes);
+        psi_metric_add(metrics, PSI_METRIC_GRADIENTS_IN, 1);
+        psi_metric_add(metrics, PSI_METRIC_GRADIENT_BYTES_IN, frame->payload_bytes);
     }
 }
 
 static psd_status
 dispatch(struct session *session, void *payload, size_t bytes, struct psd_error *err)
 {
-    count(session->lane->counters, &session->guest.inbox.frame);
+    count(session->lane->metrics, &session->guest.inbox.frame);
     switch (session->guest.inbox.frame.type) {
     case PSI_FRAME_PUSH:
     case PSI_FRAME_PUSH_PULL:

@@ -134,7 +134,7 @@ want_from(const struct lane *lane, const struct chunk *chunk, uint32_t rank)
     };
 
     if (lane->sessions[rank] != NULL) {
-        psi_count(&lane->counters->wants_out, 1);
+        psi_metric_add(lane->metrics, PSI_METRIC_WANTS_OUT, 1);
         (void)psi_post(lane->sessions[rank]->guest.conn, &frame);
     }
 }
@@ -217,6 +217,7 @@ let_one_go(struct lane *lane, uint32_t rank, const struct chunk *arriving)
     session = lane->sessions[sender_of(last, rank)];
     parked_forget_push(lane, chunk, rank);
     (void)round_take_back(lane, chunk, rank);
+    psi_metric_add(lane->metrics, PSI_METRIC_GRADIENTS_DROPPED, 1);
     frame.table = chunk->table->id;
     frame.chunk = chunk->index;
     frame.step = chunk->clock.version;

@@ -10,9 +10,9 @@
 #include "base/pool.h"
 #include "clock/clock.h"
 #include "codec/codec.h"
+#include "metric/metric.h"
 #include "rpc/guest.h"
 #include "rpc/master_link.h"
-#include "server/counters.h"
 #include "server/lane_config.h"
 #include "store/store.h"
 #include "store/sum.h"
@@ -97,6 +97,10 @@ struct round {
     struct round *next;  /* lane->open: rounds with slots */
     struct round *prev;
     bool open;
+    uint64_t opened_ns;  /* when its first gradient came ... */
+    uint64_t arrived_ns; /* ... and its last so far, ... */
+    uint64_t gap_ns;     /* ... so long after the one before */
+    uint32_t last;       /* whose that is */
 };
 
 /* The result of a round that some workers hold until everybody has it (hold.c). */
@@ -248,9 +252,11 @@ struct lane {
     struct psi_master_link master;
     uint64_t life;
     uint64_t started_ns;
-    uint64_t waiting_line_ns;       /* when to say again that the master is missing */
-    struct lane_counters *counters; /* owned */
-    struct psi_welcome job;         /* what the master said; workers == 0: not yet */
+    uint64_t waiting_line_ns;    /* when to say again that the master is missing */
+    struct psi_metrics *metrics; /* owned */
+    struct psi_telling *telling; /* owned; NULL before the first one */
+    uint64_t turn_ns;            /* when this turn of the loop began; 0: nobody asked yet */
+    struct psi_welcome job;      /* what the master said; workers == 0: not yet */
     bool joined;
     bool takes_place; /* stood by until now: lane_took_place() */
 
@@ -273,6 +279,7 @@ struct lane {
     uint32_t window_bytes;
     struct psi_pool parked;      /* memory for requests that wait */
     uint64_t *used;              /* per rank: cost of its slots, against its window */
+    uint64_t *late_ns;           /* per rank: how long rounds waited for it alone */
     struct copies *copies;       /* per rank of who sent them */
     struct session **sessions;   /* per rank; NULL: not connected */
     struct psi_guests guests;    /* owned; struct session each, strangers too */
@@ -328,6 +335,13 @@ void rounds_try_close_all(struct lane *lane);
 bool round_take_back(struct lane *lane, struct chunk *chunk, uint32_t rank);
 void round_drop(struct lane *lane, struct chunk *chunk, uint32_t rank);
 uint32_t gradient_cost(size_t bytes);
+
+/* waits.c */
+void round_gradient_came(struct lane *lane, struct round *round, uint32_t rank);
+void round_waited(struct lane *lane, const struct round *round);
+int64_t timed_apply(struct lane *lane, const struct chunk *chunk,
+                    const struct store_change *change);
+void lane_tell(void *owner);
 
 /* backup.c */
 /* Who is in the round of a table with backup workers; NULL: not decided. */

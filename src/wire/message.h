@@ -321,6 +321,9 @@ void psi_pack_init(struct psi_pack *pack, void *bytes, size_t capacity);
 PSI_MESSAGE_MAP(PSI_MESSAGE_DECLARE)
 #undef PSI_MESSAGE_DECLARE
 
+/* The metrics that are not 0, into an empty telling. */
+void psi_telling_count(struct psi_telling *telling, const struct psi_metrics *metrics);
+
 /* A view with lists of its own, for psi_view_fini(). On an error there is nothing to free. */
 psd_status psi_view_decode_new(const uint8_t *bytes, size_t size, struct psi_view *view_p,
                                struct psd_error *err);

@@ -71,6 +71,19 @@ psi_telling_encode(struct psi_pack *pack, const struct psi_telling *telling)
     pack_traffic(pack, telling->tables, telling->table);
 }
 
+void
+psi_telling_count(struct psi_telling *telling, const struct psi_metrics *metrics)
+{
+    for (uint16_t metric = 0; metric < PSI_METRICS; metric++) {
+        const uint64_t value = psi_metric_get(metrics, (enum psi_metric)metric);
+
+        if (value != 0) {
+            telling->metric[telling->metrics++] =
+                (struct psi_metric_value){.metric = metric, .value = value};
+        }
+    }
+}
+
 static void
 unpack_metrics(struct psi_unpack *unpack, struct psi_telling *telling)
 {

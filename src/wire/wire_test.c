@@ -253,7 +253,7 @@ limit_of(unsigned type)
     }
     if ((type >= 2 && type <= 7) || (type >= 10 && type <= 14) || (type >= 20 && type <= 22) ||
         type == 24 || (type >= 31 && type <= 43) || (type >= 48 && type <= 49) ||
-        (type >= 53 && type <= 64) || type == 66) {
+        (type >= 53 && type <= 64) || type == 66 || type == 67) {
         return 1 << 20;
     }
     return -2;
@@ -494,6 +494,7 @@ struct sample {
         struct psi_results results;
         struct psi_lane_state lane_state;
         struct psi_worker_state worker_state;
+        struct psi_telling telling;
     };
     struct psi_view_worker worker[PSI_RANKS_MAX + 1];
     struct psi_view_place place[PSI_PLACES_MAX + 1];
@@ -508,7 +509,8 @@ struct sample {
 static void
 prepare_plain(struct sample *sample)
 {
-    memset(&sample->table_info, 0, sizeof(sample->table_info)); /* the largest */
+    _Static_assert(sizeof(sample->telling) >= sizeof(sample->table_info), "the largest");
+    memset(&sample->telling, 0, sizeof(sample->telling));
 }
 
 static void
@@ -613,6 +615,64 @@ static void
 fill_subscribe(uint64_t *random, struct sample *sample)
 {
     sample->subscribe.every_ms = (uint32_t)draw(random);
+    sample->subscribe.metrics = draw_below(random, 2) == 0;
+}
+
+static void
+fill_traffic(uint64_t *random, uint32_t *count, struct psi_traffic *traffic)
+{
+    *count = draw_below(random, 4) == 0 ? PSI_TRAFFIC_MAX : draw_below(random, 3);
+    for (uint32_t i = 0; i < *count; i++) {
+        traffic[i] = (struct psi_traffic){
+            .id = (uint32_t)draw(random), .bytes_out = draw(random), .bytes_in = draw(random)};
+    }
+}
+
+static void
+fill_points(uint64_t *random, struct psi_telling *telling)
+{
+    telling->names = 1 + draw_below(random, PSI_SCALARS_MAX);
+    for (uint32_t i = 0; i < telling->names; i++) {
+        draw_text(random, telling->name[i], sizeof(telling->name[i]));
+    }
+    telling->points = draw_below(random, PSI_POINTS_MAX + 1);
+    for (uint32_t i = 0; i < telling->points; i++) {
+        telling->point[i].name = (uint8_t)draw_below(random, telling->names);
+        telling->point[i].step = draw(random);
+        telling->point[i].value = draw_f64(random);
+    }
+}
+
+static void
+fill_telling(uint64_t *random, struct sample *sample)
+{
+    struct psi_telling *telling = &sample->telling;
+
+    telling->step = draw(random);
+    telling->metrics = draw_below(random, PSI_METRICS_TOLD_MAX + 1);
+    for (uint16_t i = 0; i < telling->metrics; i++) {
+        telling->metric[i] = (struct psi_metric_value){.metric = i, .value = draw(random)};
+    }
+    fill_points(random, telling);
+    telling->steps = draw_below(random, PSI_STEPS_MAX + 1);
+    for (uint32_t i = 0; i < telling->steps; i++) {
+        telling->times[i] = (struct psi_step_times){.step = draw(random),
+                                                    .total_us = (uint32_t)draw(random),
+                                                    .compute_us = (uint32_t)draw(random),
+                                                    .encode_us = (uint32_t)draw(random),
+                                                    .send_us = (uint32_t)draw(random),
+                                                    .wait_us = (uint32_t)draw(random),
+                                                    .receive_us = (uint32_t)draw(random),
+                                                    .alone_us = (uint32_t)draw(random),
+                                                    .server = (uint32_t)draw(random)};
+    }
+    telling->lates = draw_below(random, PSI_LATE_MAX + 1);
+    for (uint32_t i = 0; i < telling->lates; i++) {
+        telling->late[i].rank = draw_below(random, PSI_RANKS_MAX);
+        telling->late[i].wait_us = draw(random);
+    }
+    fill_traffic(random, &telling->servers, telling->server);
+    fill_traffic(random, &telling->tables, telling->table);
 }
 
 static void
@@ -822,7 +882,7 @@ fill_ranks(uint64_t *random, struct sample *sample)
 static bool
 same_plain(const struct sample *a, const struct sample *b)
 {
-    return memcmp(&a->table_info, &b->table_info, sizeof(a->table_info)) == 0;
+    return memcmp(&a->telling, &b->telling, sizeof(a->telling)) == 0;
 }
 
 static bool
@@ -931,6 +991,7 @@ static const struct kind kinds[] = {
     KIND(results, prepare_results, same_results),
     KIND(lane_state, prepare_plain, same_plain),
     KIND(worker_state, prepare_plain, same_plain),
+    KIND(telling, prepare_plain, same_plain),
 };
 
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };

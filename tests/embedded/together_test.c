@@ -509,7 +509,7 @@ test_observer_follows_the_job(void **state)
     struct psd_error err;
 
     (void)state;
-    assert_ok(psi_observer_create(bed_address(bed), 50, 10000, &observer, &err));
+    assert_ok(psi_observer_create(bed_address(bed), 50, 10000, NULL, &observer, &err));
     watch_until(observer, PSD_NODE_MISSING);
     bed_start_workers(bed, wait_for_the_turn, NULL);
     watch_until(observer, PSD_NODE_RUNNING);

@@ -268,7 +268,7 @@ client_core_own(void *core, const uint8_t args[WORLD_OWN_BYTES])
         publish(program, args[1]);
         break;
     default:
-        psi_client_report(program->client, args[1], "loss", args[2]);
+        (void)psi_client_report(program->client, args[1], "loss", args[2], NULL);
         break;
     }
 }

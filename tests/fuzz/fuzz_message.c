@@ -113,6 +113,7 @@ PSI_MESSAGE_MAP(CALLS)
 #define make_subscribe_lists    make_no_lists
 #define make_lane_state_lists   make_no_lists
 #define make_worker_state_lists make_no_lists
+#define make_telling_lists      make_no_lists
 
 static const struct {
     void (*make_lists)(struct message *message);

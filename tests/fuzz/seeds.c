@@ -109,7 +109,24 @@ write_meeting(const char *directory)
     const struct psi_ping ping = {.step = 3, .value = 0.5, .name = "loss"};
     const struct psi_share share = {.from = 1, .step = 3, .total = 64, .bytes = 32, .name = "w"};
     const struct psi_ranks ranks = {.word = {5, 1}};
-    const struct psi_subscribe subscribe = {.every_ms = 500};
+    const struct psi_subscribe subscribe = {.every_ms = 500, .metrics = true};
+    const struct psi_telling telling = {
+        .step = 3,
+        .metrics = 2,
+        .metric = {{.metric = 1, .value = 5}, {.metric = 7, .value = 1000}},
+        .names = 1,
+        .name = {"loss"},
+        .points = 1,
+        .point = {{.step = 3, .value = 0.5}},
+        .steps = 1,
+        .times = {{.step = 2, .total_us = 900, .compute_us = 500, .server = 1}},
+        .lates = 1,
+        .late = {{.rank = 1, .wait_us = 70}},
+        .servers = 1,
+        .server = {{.bytes_out = 64}},
+        .tables = 1,
+        .table = {{.id = 1, .bytes_in = 64}},
+    };
 
     WRITE_MESSAGE(directory, hello, &hello);
     WRITE_MESSAGE(directory, welcome, &welcome);
@@ -118,6 +135,7 @@ write_meeting(const char *directory)
     WRITE_MESSAGE(directory, share, &share);
     WRITE_MESSAGE(directory, ranks, &ranks);
     WRITE_MESSAGE(directory, subscribe, &subscribe);
+    WRITE_MESSAGE(directory, telling, &telling);
 }
 
 static void

@@ -593,7 +593,9 @@ static void
 master_gathers(const char *directory)
 {
     const struct psi_ping ping = {.step = 3, .value = 0.5, .name = "loss"};
-    const struct psi_subscribe subscribe = {.every_ms = 100};
+    const struct psi_subscribe subscribe = {.every_ms = 100, .metrics = true};
+    const struct psi_telling telling = {
+        .metrics = 1, .metric = {{.metric = 1, .value = 5}}, .names = 1, .name = {"loss"}};
     const struct psi_view_ack ack = {.id = 1};
     struct world_frame frame = type(PSI_FRAME_VIEW_ACK);
     struct story story;
@@ -610,6 +612,7 @@ master_gathers(const char *directory)
     meet(&story, 4, PSI_ROLE_OBSERVER, 0, 5);
     say(&story, 4, type(PSI_FRAME_NODES), 0, 0);
     SAY(&story, 4, type(PSI_FRAME_SUBSCRIBE), subscribe, &subscribe);
+    SAY(&story, 2, type(PSI_FRAME_METRICS), telling, &telling);
     happen(&story, WORLD_WAIT, 20);
     say(&story, 2, type(PSI_FRAME_BYE), 0, 0);
     say(&story, 3, type(PSI_FRAME_BYE), 0, 0);

@@ -21,4 +21,7 @@ psd_status psi_check_address(const char *text, struct psd_error *err);
 psd_status psi_secret_source(const char *file, struct psi_secret_source *source_p,
                              struct psd_error *err);
 
+/* What this process has used: measure.c. */
+void psi_measure_process(struct psi_metrics *metrics);
+
 #endif

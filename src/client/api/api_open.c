@@ -99,6 +99,7 @@ psd_open(const struct psd_open_args *args, psd_context **context_p)
         return psi_fail(err, PSD_ERR_INVALID, "psd_open: context_p is NULL");
     }
     status = open_config(args, &config, &source, err);
+    config.measure = psi_measure_process;
     if (status == PSD_OK) {
         status = psi_context_create(&config, &source, context_p, err);
     }

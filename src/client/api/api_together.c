@@ -56,11 +56,11 @@ psd_global_step(psd_context *context, uint64_t add, uint64_t *step_p)
 psd_status
 psd_report(psd_context *context, uint64_t step, const char *name, double value)
 {
-    const psd_status status = psi_context_check(context, psi_error());
+    psd_status status = psi_context_check(context, psi_error());
 
     if (status == PSD_OK) {
         pthread_mutex_lock(&context->lock);
-        psi_client_report(context->client, step, name, value);
+        status = psi_client_report(context->client, step, name, value, psi_error());
         pthread_mutex_unlock(&context->lock);
     }
     return status;

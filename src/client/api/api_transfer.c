@@ -83,12 +83,52 @@ aim_at_view_locked(psd_table *table, struct psi_transfer *transfer, struct psd_e
     return PSD_OK;
 }
 
+/* Is it large enough to be worth two looks at the clock? */
+static bool
+is_timed(const struct psi_transfer *transfer)
+{
+    return transfer->count >= PSI_METRIC_TIMED;
+}
+
+static psd_status
+timed_check(const struct psd_table *table, struct psi_transfer *transfer, uint64_t *ns_p,
+            struct psd_error *err)
+{
+    uint64_t begun_ns;
+    psd_status status;
+
+    if (!is_timed(transfer)) {
+        return check_finite(table, transfer, err);
+    }
+    begun_ns = psi_now_ns(table->client->env);
+    status = check_finite(table, transfer, err);
+    *ns_p = psi_now_ns(table->client->env) - begun_ns;
+    return status;
+}
+
+static void
+send_locked(psd_context *context, const psd_op *op, uint64_t encode_ns)
+{
+    struct step_clock *steps = &context->client->steps;
+    const uint64_t begun_ns = op->started_ns; /* it may have ended, and be gone, after that */
+
+    if (!is_timed(&op->transfer)) {
+        psi_context_send_locked(context);
+        return;
+    }
+    steps->is_large = true;
+    steps->parts.encode_ns += encode_ns;
+    psi_context_send_locked(context);
+    steps->parts.send_ns += psi_now_ns(context->client->env) - begun_ns;
+}
+
 static psd_status
 submit(psd_table *table, const struct psd_transfer *given, uint8_t type, psd_op **op_p)
 {
     struct psd_error *err = psi_error();
     struct psd_transfer args;
     struct psi_transfer transfer;
+    uint64_t encode_ns = 0;
     psd_context *context;
     psd_op *op;
     psd_status status;
@@ -122,7 +162,7 @@ submit(psd_table *table, const struct psd_transfer *given, uint8_t type, psd_op 
     status = psi_transfer_check_range(table, &transfer, err);
     if (status == PSD_OK && psi_frame_has_gradient(type) &&
         (args.flags & PSD_TRANSFER_CHECKED) == 0) {
-        status = check_finite(table, &transfer, err);
+        status = timed_check(table, &transfer, &encode_ns, err);
     }
     if (status != PSD_OK) {
         return status;
@@ -139,7 +179,7 @@ submit(psd_table *table, const struct psd_transfer *given, uint8_t type, psd_op 
     if (status == PSD_OK) {
         adopt_locked(context, op);
         *op_p = op;
-        psi_context_send_locked(context);
+        send_locked(context, op, encode_ns);
     }
     pthread_mutex_unlock(&context->lock);
     return status;

@@ -240,6 +240,11 @@ psi_context_drive_locked(psd_context *context, uint64_t deadline_ns, struct psi_
                            &seat->err);
     pthread_mutex_lock(&context->lock);
     seat->taken = false;
+    if (seat == &context->waiter && context->client->steps.on) { /* the program waits */
+        context->client->steps.asleep_ns = now_ns;
+        context->client->steps.woke_ns =
+            context->client->steps.is_large ? psi_now_ns(psi_loop_env(context->loop)) : 0;
+    }
     if (status != PSD_OK) {
         psi_client_over(context->client, PSD_ERR_INTERNAL, "%s", seat->err.text);
     }

@@ -30,7 +30,8 @@ subscribe_locked(struct psi_observer *observer, uint32_t every_ms, struct psd_er
 
 psd_status
 psi_observer_create(const char *master_address, uint32_t every_ms, uint32_t answer_ms,
-                    struct psi_observer **observer_p, struct psd_error *err)
+                    const struct psi_watcher *watcher, struct psi_observer **observer_p,
+                    struct psd_error *err)
 {
     struct psi_observer *observer = calloc(1, sizeof(*observer));
     struct psi_secret_source source;
@@ -48,6 +49,7 @@ psi_observer_create(const char *master_address, uint32_t every_ms, uint32_t answ
     }
     if (status == PSD_OK) {
         pthread_mutex_lock(&observer->context->lock);
+        psi_client_watch(observer->context->client, watcher);
         status = subscribe_locked(observer, every_ms, err);
         pthread_mutex_unlock(&observer->context->lock);
     }

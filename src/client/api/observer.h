@@ -12,14 +12,18 @@
 
 #include <psd/psd.h>
 
+#include "client/core/watcher.h"
+
 /* Thread: any thread may make any call but create and destroy, at any time; one at most waits in
  * psi_observer_next(). */
 struct psi_observer;
 
 /* Does not wait for the master, only looks whether the address and the job's secret make sense.
- * answer_ms is for psi_observer_ask(). */
+ * answer_ms is for psi_observer_ask(). watcher hears of metrics and tables, in
+ * whatever thread makes a call or in one of the observer's own; NULL: nobody wants them. */
 psd_status psi_observer_create(const char *master_address, uint32_t every_ms, uint32_t answer_ms,
-                               struct psi_observer **observer_p, struct psd_error *err);
+                               const struct psi_watcher *watcher, struct psi_observer **observer_p,
+                               struct psd_error *err);
 void psi_observer_destroy(struct psi_observer *observer); /* NULL is allowed */
 
 /* From now on the master tells that often. */

@@ -8,6 +8,8 @@
 
 #include <psd/psd.h>
 
+struct psi_metrics;
+
 struct psi_client_config {
     const char *master_address; /* copied */
     uint32_t rank;              /* or PSI_RANK_AUTO */
@@ -21,6 +23,9 @@ struct psi_client_config {
     const char
         *host_address; /* where others of this host may connect: "tcp://127.0.0.1:0"; copied */
     uint32_t spin_us;  /* looks so long before it sleeps */
+
+    /* Sets what only the process knows of itself, before metrics are told (optional). */
+    void (*measure)(struct psi_metrics *metrics);
 };
 
 enum psi_client_state { PSI_CLIENT_JOINING, PSI_CLIENT_RUNNING, PSI_CLIENT_OVER };

@@ -245,10 +245,12 @@ psi_client_nodes(struct psi_client *client, struct psd_op **op_p, struct psd_err
 }
 
 static void
-pack_pace(struct psi_pack *pack, uint8_t *bytes, size_t capacity, uint32_t every_ms)
+pack_pace(const struct psi_client *client, struct psi_pack *pack, uint8_t *bytes, size_t capacity,
+          uint32_t every_ms)
 {
     psi_pack_init(pack, bytes, capacity);
-    psi_subscribe_encode(pack, &(struct psi_subscribe){.every_ms = every_ms});
+    psi_subscribe_encode(
+        pack, &(struct psi_subscribe){.every_ms = every_ms, .metrics = client->watcher != NULL});
 }
 
 psd_status
@@ -264,7 +266,7 @@ psi_client_subscribe(struct psi_client *client, uint32_t every_ms, struct psd_op
     if (status != PSD_OK) {
         return status;
     }
-    pack_pace(&pack, bytes, sizeof(bytes), every_ms);
+    pack_pace(client, &pack, bytes, sizeof(bytes), every_ms);
     status = set_body(op, &pack, err);
     if (status == PSD_OK) {
         start(op, op_p);
@@ -279,7 +281,7 @@ psi_subscribe_pace(struct psd_op *op, uint32_t every_ms)
     struct psi_pack pack;
 
     if (!op->ended) {
-        pack_pace(&pack, op->control.body, op->control.body_bytes, every_ms);
+        pack_pace(op->client, &pack, op->control.body, op->control.body_bytes, every_ms);
         psi_control_send(op);
     }
 }
@@ -325,6 +327,7 @@ psi_client_bye(struct psi_client *client, struct psd_op **op_p, struct psd_error
 
     if (status == PSD_OK) {
         psi_client_ping(client); /* the last step and value, which no heartbeat has told yet */
+        psi_master_link_tell(&client->master);
         start(op, op_p);
         psi_leave_begin(client);
     }
@@ -441,6 +444,49 @@ nodes_arrived(struct psd_op *op, const void *payload, size_t bytes, struct psd_e
     return status;
 }
 
+void
+psi_client_watch(struct psi_client *client, const struct psi_watcher *watcher)
+{
+    client->watcher = watcher;
+}
+
+static psd_status
+metrics_arrived(struct psi_client *client, const struct psi_frame *frame, const void *payload,
+                size_t bytes, struct psd_error *err)
+{
+    psd_status status;
+
+    if (client->telling == NULL) {
+        client->telling = malloc(sizeof(*client->telling));
+    }
+    if (client->telling == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for metrics");
+    }
+    status = psi_telling_decode(payload, bytes, client->telling, err);
+    if (status == PSD_OK && client->watcher != NULL) {
+        client->watcher->told(client->watcher->context, (uint8_t)frame->table, frame->rank,
+                              frame->chunk, client->telling);
+    }
+    return status;
+}
+
+static psd_status
+table_shown(struct psi_client *client, const void *payload, size_t bytes, struct psd_error *err)
+{
+    struct psi_table_info *info = malloc(sizeof(*info));
+    psd_status status;
+
+    if (info == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a table");
+    }
+    status = psi_table_info_decode(payload, bytes, info, err);
+    if (status == PSD_OK && client->watcher != NULL) {
+        client->watcher->table(client->watcher->context, info);
+    }
+    free(info);
+    return status;
+}
+
 static psd_status
 answered(struct psd_op *op, const struct psi_frame *frame, const void *payload, size_t bytes,
          struct psd_error *err)
@@ -493,6 +539,12 @@ psi_control_frame(struct psi_client *client, struct psi_peer *peer, const void *
     }
     if (frame->type == PSI_FRAME_NODES_INFO && (op->kind == OP_NODES || op->kind == OP_SUBSCRIBE)) {
         return nodes_arrived(op, payload, bytes, err);
+    }
+    if (frame->type == PSI_FRAME_METRICS && op->kind == OP_SUBSCRIBE) {
+        return metrics_arrived(client, frame, payload, bytes, err);
+    }
+    if (frame->type == PSI_FRAME_TABLE_INFO && op->kind == OP_SUBSCRIBE) {
+        return table_shown(client, payload, bytes, err);
     }
     if (frame->type == PSI_FRAME_SHARE_DATA && op->kind == OP_SHARE) {
         return piece_arrived(op, payload, bytes, err);

@@ -140,7 +140,12 @@ on_frame(void *owner, const void *payload, size_t bytes, struct psd_error *err)
 static void
 ping(void *owner, struct psi_ping *ping_p)
 {
-    *ping_p = ((const struct psi_client *)owner)->ping;
+    const struct psi_client *client = owner;
+
+    *ping_p = client->ping;
+    if (!client->scalars.reported) { /* then what it pushes says where it is */
+        ping_p->step = client->steps.step;
+    }
 }
 
 static const struct psi_master_events master_events = {
@@ -149,6 +154,7 @@ static const struct psi_master_events master_events = {
     .on_refused = on_refused,
     .on_frame = on_frame,
     .ping = ping,
+    .tell = psi_client_tell,
 };
 
 psd_status
@@ -157,7 +163,11 @@ psi_client_create(struct psi_env *env, const struct psi_client_config *config,
 {
     struct psi_client *client = calloc(1, sizeof(*client));
 
-    if (client == NULL) {
+    if (client != NULL) {
+        client->metrics = psi_metrics_create();
+    }
+    if (client == NULL || client->metrics == NULL) {
+        free(client);
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a context");
     }
     client->env = env;
@@ -199,6 +209,8 @@ psi_client_destroy(struct psi_client *client)
     psi_view_fini(&client->view);
     psi_pool_fini(&client->requests);
     psi_pool_fini(&client->lane_requests);
+    free(client->telling);
+    free(client->metrics);
     free(client);
 }
 
@@ -257,6 +269,7 @@ psi_client_tick(struct psi_client *client)
 {
     const uint64_t now_ns = psi_now_ns(client->env);
 
+    psi_step_clock_turn(&client->steps, now_ns);
     if (client->state == PSI_CLIENT_OVER) {
         return;
     }
@@ -341,12 +354,4 @@ bool
 psi_client_serves(const struct psi_client *client)
 {
     return client->host != NULL;
-}
-
-void
-psi_client_report(struct psi_client *client, uint64_t step, const char *name, double value)
-{
-    client->ping.step = step;
-    client->ping.value = value;
-    snprintf(client->ping.name, sizeof(client->ping.name), "%s", name != NULL ? name : "");
 }

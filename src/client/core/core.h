@@ -14,6 +14,7 @@
 #include <psd/psd.h>
 
 #include "client/core/client_config.h"
+#include "client/core/watcher.h"
 #include "table/spec.h"
 #include "transport/transport.h"
 #include "wire/message.h"
@@ -72,6 +73,9 @@ bool psi_table_is_loaded(const struct psd_table *table);
 bool psi_client_load_is_over(const struct psi_client *client);
 psd_status psi_client_nodes(struct psi_client *client, struct psd_op **op_p, struct psd_error *err);
 
+/* Hears of metrics and tables, from the next subscribe on. Borrowed until the client ends. */
+void psi_client_watch(struct psi_client *client, const struct psi_watcher *watcher);
+
 /* The table of nodes, at once and then every so often (protocol.md). It ends with the client, or
  * when the master refuses; psi_op_value() counts the tables that came. */
 psd_status psi_client_subscribe(struct psi_client *client, uint32_t every_ms, struct psd_op **op_p,
@@ -88,7 +92,9 @@ psd_status psi_client_share_pull(struct psi_client *client, const struct psi_sha
 psd_status psi_client_publish(struct psi_client *client, uint64_t step,
                               const struct psd_state *states, size_t count, struct psd_error *err);
 
-void psi_client_report(struct psi_client *client, uint64_t step, const char *name, double value);
+/* PSD_ERR_INVALID: under too many names. */
+psd_status psi_client_report(struct psi_client *client, uint64_t step, const char *name,
+                             double value, struct psd_error *err);
 
 /* Tells the master the last report now, not with the next heartbeat. */
 void psi_client_ping(struct psi_client *client);

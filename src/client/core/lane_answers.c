@@ -200,11 +200,22 @@ value_sink(struct lane_link *lane, struct psi_sink *sink_p, struct psd_error *er
 }
 
 static void
+count_value(struct lane_link *lane, const struct psd_op *op, uint32_t bytes)
+{
+    lane->values_in++;
+    lane->traffic.bytes_in += bytes;
+    op->table->traffic.bytes_in += bytes;
+}
+
+static void
 value_arrived(struct lane_link *lane, const void *payload)
 {
     const struct psi_frame *frame = &lane->peer.inbox.frame;
     struct request *request = psi_request_find(lane, frame->request);
 
+    if (request != NULL) {
+        count_value(lane, request->op, frame->payload_bytes);
+    }
     if (request == NULL || lane->receiving != request) {
         psi_result_not_coming(lane);
     } else if (request->op->table->results != NULL) {
@@ -246,6 +257,7 @@ resend_arrived(struct lane_link *lane)
             rank_of(request) == frame->rank) {
             struct part *part = psi_part_of(lane, op);
 
+            psi_metric_add(lane->client->metrics, PSI_METRIC_RESENT, 1);
             op->chunks[request->chunk - op->first_chunk] = CHUNK_UNSENT;
             part->cursor = psi_spread_index(op->spread, lane->index, op->first_chunk);
             psi_request_free(lane, request);
@@ -287,6 +299,7 @@ psi_lane_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes,
     struct lane_link *lane = owner;
     const struct psi_frame *frame = &peer->inbox.frame;
 
+    lane->frames_in++;
     switch (frame->type) {
     case PSI_FRAME_VALUE:
         value_arrived(lane, payload);

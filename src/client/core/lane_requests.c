@@ -118,6 +118,10 @@ psi_request_free(struct lane_link *lane, struct request *request)
     lane->reads -= request->pull_cost;
     lane->read_count -= !psi_frame_has_gradient(request->op->transfer.type);
     lane->request_count--;
+    if (lane->request_count == 0 && lane->client->steps.running &&
+        lane->index < lane->client->lane_count) {
+        psi_step_clock_answered(&lane->client->steps, lane->server);
+    }
     if (request->prev != NULL) {
         request->prev->next = request->next;
     } else {
@@ -178,6 +182,14 @@ encode_chunk(const struct psd_op *op, uint32_t chunk, struct psi_frame *frame)
     return op->table->codec->encode(psi_transfer_dtype(op), numbers, count, NULL);
 }
 
+static void
+count_gradient(struct lane_link *lane, const struct psd_op *op, size_t bytes)
+{
+    lane->gradients_out++;
+    lane->traffic.bytes_out += bytes;
+    op->table->traffic.bytes_out += bytes;
+}
+
 psd_status
 psi_request_send(struct lane_link *lane, const struct request *request)
 {
@@ -219,6 +231,7 @@ psi_request_send(struct lane_link *lane, const struct request *request)
         payload.base = sent.bytes;
         payload.bytes = sent.size;
         payload.stable = transfer->lent;
+        count_gradient(lane, op, sent.size);
     }
     if (op->exact) {
         frame.flags |= PSI_FLAG_EXACT;

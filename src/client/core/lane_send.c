@@ -207,6 +207,7 @@ pump_again(struct lane_link *lane)
         struct request *request = lane->resend;
 
         lane->resend = request->next;
+        psi_metric_add(lane->client->metrics, PSI_METRIC_RESENT, 1);
         if (psi_request_send(lane, request) != PSD_OK) {
             psi_lane_break(lane, "send failed");
         }

@@ -110,6 +110,9 @@ end(struct psd_op *op, psd_status status, psd_outcome outcome)
         return;
     }
     client->pending_count--;
+    if (client->pending_count == 0 && client->steps.on) {
+        client->steps.events |= STEP_DRAINED;
+    }
     list_append(&client->done, &client->done_last, op);
     if (op->kind == OP_TRANSFER) {
         psi_order_leave(op);

@@ -8,6 +8,8 @@
 
 #include "base/pool.h"
 #include "client/core/client_config.h"
+#include "client/core/step_clock.h"
+#include "client/core/watcher.h"
 #include "clock/clock.h"
 #include "codec/codec.h"
 #include "rpc/master_link.h"
@@ -220,6 +222,17 @@ struct psd_table {
     struct table_view *view;         /* NULL: nobody asked for one */
     uint64_t blocked_turn;           /* the pump's turn in which a transfer of it was blocked ... */
     uint64_t passable;               /* ... by which only what belongs before this step passes */
+    struct psi_traffic traffic;
+};
+
+/* What a worker reports under names, and has not told yet. */
+struct scalars {
+    bool reported; /* ever */
+    uint32_t names;
+    char name[PSI_SCALARS_MAX][PSI_SCALAR_NAME_MAX];
+    uint64_t points;                        /* since ever ... */
+    uint64_t told;                          /* ... of which so many were told, or lost */
+    struct psi_point point[PSI_POINTS_MAX]; /* [number % PSI_POINTS_MAX], of the last */
 };
 
 /* A value that does not come straight to its caller. */
@@ -254,10 +267,14 @@ struct lane_link {
     struct lane_link *busy_next; /* client->busy */
     bool busy;
     uint64_t window_bytes;
-    uint64_t used;             /* unanswered gradient bytes */
-    uint64_t reads;            /* unanswered value bytes */
-    uint32_t read_count;       /* requests that push nothing */
-    uint64_t used_alone;       /* of `used`: of tables without rounds */
+    uint64_t used;       /* unanswered gradient bytes */
+    uint64_t reads;      /* unanswered value bytes */
+    uint32_t read_count; /* requests that push nothing */
+    uint64_t used_alone; /* of `used`: of tables without rounds */
+    uint64_t frames_in;  /* counted here and added up when they are told, as are ... */
+    uint64_t gradients_out;
+    uint64_t values_in;
+    struct psi_traffic traffic;
     uint64_t room_ns;          /* something waits for room: then it gets some; 0: nothing does */
     bool extra;                /* one that nobody asks for leaves whatever the window */
     bool apart;                /* rounds stand still: tables without have a window of their own */
@@ -293,6 +310,11 @@ struct psi_client {
     struct psi_master_link master;
     struct psi_welcome job; /* workers == 0: not welcomed yet */
     struct psi_ping ping;
+    struct psi_metrics *metrics; /* owned */
+    struct step_clock steps;
+    struct scalars scalars;
+    struct psi_telling *telling;       /* owned; NULL before the first one */
+    const struct psi_watcher *watcher; /* (optional) of an observer */
 
     struct psi_view view; /* the one it has; id 0: none yet */
     uint32_t lane_count;
@@ -342,6 +364,9 @@ struct psi_client {
 /* core.c */
 void psi_client_over(struct psi_client *client, psd_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* tell.c */
+void psi_client_tell(void *owner);
 
 /* ops.c */
 struct psd_op *psi_op_create(struct psi_client *client, struct psi_pool *pool, enum op_kind kind,

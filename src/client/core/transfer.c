@@ -242,6 +242,9 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
     op->exact = wants_exact(op);
     op->in_place = is_in_place(op);
     set_next_step(op, op->transfer.step + 1);
+    if (psi_op_is_push(op)) {
+        psi_step_clock_push(&client->steps, op->transfer.step, op->started_ns);
+    }
     psi_op_submit(op);
     psi_order_enter(op);
     *op_p = op;

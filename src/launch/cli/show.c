@@ -181,7 +181,7 @@ watch_job(const char *master_address, struct psd_node *nodes, bool json, struct 
 {
     struct psi_observer *observer = NULL;
     psd_status status =
-        psi_observer_create(master_address, SHOW_WATCH_MS, ANSWER_MS, &observer, err);
+        psi_observer_create(master_address, SHOW_WATCH_MS, ANSWER_MS, NULL, &observer, err);
 
     if (status == PSD_OK) {
         status = follow(observer, nodes, json, err);

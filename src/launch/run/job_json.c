@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "launch/page/feed.h"
 #include "launch/run/end_text.h"
 #include "launch/run/failovers.h"
 #include "launch/run/report.h"
@@ -239,10 +240,25 @@ dump(json_t *job)
     return document;
 }
 
+/* All but the logs: they are files, and long. */
+static json_t *
+snapshot(struct run *run)
+{
+    struct feed_since since = {.logs = UINT64_MAX - 1};
+    char *text = run->feed != NULL ? feed_json(run->feed, &since) : NULL;
+    json_t *value = text != NULL ? json_loads(text, 0, NULL) : NULL;
+
+    free(text);
+    return value != NULL ? value : json_null();
+}
+
 char *
 job_json_text(struct run *run)
 {
-    return dump(build(run));
+    json_t *job = build(run);
+
+    json_object_set_new(job, "feed", snapshot(run));
+    return dump(job);
 }
 
 char *
@@ -260,7 +276,7 @@ job_json_waiting(const struct run_args *args, const char *state)
 psd_status
 job_json_write(struct run *run, struct psd_error *err)
 {
-    char *document = job_json_text(run);
+    char *document = dump(build(run));
     char path[4096];
     psd_status status;
 

@@ -21,10 +21,7 @@
 #include "launch/run/report.h"
 #include "launch/system/wall_clock.h"
 
-enum {
-    SHOWN_MS = 500,  /* how often the master tells, for a terminal ... */
-    ASKED_MS = 1000, /* ... and for those who may ask us */
-};
+enum { TELL_MS = 500 }; /* how often the master tells */
 
 static void
 handle_exited(struct run *run, uint32_t slot, int status)
@@ -66,7 +63,7 @@ handle_ready(struct run *run, const char *address)
     console_say(&run->console, "job begins: %u worker%s, %u server%s, master at %s",
                 run->plan->workers, run->plan->workers == 1 ? "" : "s", run->plan->servers,
                 run->plan->servers == 1 ? "" : "s", run->master);
-    if (!status_start(&run->status, run->master, run->console.terminal ? SHOWN_MS : ASKED_MS)) {
+    if (!status_start(&run->status, run->master, TELL_MS, run->feed)) {
         runlog_line(&run->runlog, "STATUS", "what the workers do is not known: %s",
                     run->status.trouble);
     }

@@ -83,6 +83,7 @@ orders_open_output(struct run *run, uint32_t slot)
                     process->name, kept_here ? path : NULL, &err) != PSD_OK) {
         console_say(&run->console, "%s; the job goes on", err.text);
     }
+    process->output->listener = run->listener;
     if (plan_runs_command(run->plan, slot)) {
         const bool worker = role_of_slot(slot, run->plan->servers) == LAUNCH_WORKER;
 

@@ -21,8 +21,10 @@
 #include <sys/signalfd.h>
 
 #include "base/monotonic.h"
+#include "launch/page/feed.h"
 #include "launch/run/control.h"
 #include "launch/run/end_text.h"
+#include "launch/run/feeding.h"
 #include "launch/run/job_json.h"
 #include "launch/run/machines.h"
 #include "launch/run/messages.h"
@@ -327,6 +329,21 @@ workers_alive(const struct run *run)
     return count;
 }
 
+/* Who is waited for, if it is worth saying. */
+static void
+add_waiting(const struct run *run, char *text_p, size_t size)
+{
+    const size_t used = strlen(text_p);
+    char waiting[64] = "";
+
+    if (run->feed != NULL) {
+        feed_waiting(run->feed, waiting, sizeof(waiting));
+    }
+    if (waiting[0] != '\0') {
+        snprintf(text_p + used, size - used, "  %s", waiting);
+    }
+}
+
 static void
 redraw(struct run *run, uint64_t now_ms)
 {
@@ -357,6 +374,7 @@ redraw(struct run *run, uint64_t now_ms)
         console_status(&run->console, text);
     } else {
         status_text(&run->status, now_ms - run->begin_ms, run->plan->workers, text, sizeof(text));
+        add_waiting(run, text, sizeof(text));
         console_status(&run->console, text);
     }
 }
@@ -374,6 +392,7 @@ loop(struct run *run)
         run_pulse(run);
         watch_unsent(run);
         redraw(run, psi_monotonic_ms());
+        feeding_look(run, psi_monotonic_ms());
         if (run->watch.phase == WATCH_ENDED) {
             return;
         }
@@ -421,6 +440,7 @@ finish(struct run *run)
     run->ended_wall_ms = wall_clock_ms();
     find_result(run);
     status_stop(&run->status);
+    feeding_end(run);
     console_status(&run->console, "");
     report_end(run, psi_monotonic_ms() - run->begin_ms);
     if (job_json_write(run, &err) != PSD_OK) {
@@ -490,6 +510,7 @@ run_job(const struct run_args *args)
         return err.status == PSD_ERR_INVALID ? WATCH_CODE_USAGE : WATCH_CODE_CANNOT_START;
     }
     if (!args->check) {
+        feeding_begin(&run);
         report_begin(&run);
     }
     watch_begin(&run.watch, psi_monotonic_ms() + args->delay_ms);

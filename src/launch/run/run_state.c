@@ -21,6 +21,7 @@
 #include "base/fail.h"
 #include "base/monotonic.h"
 #include "launch/agent/agent.h"
+#include "launch/page/feed.h"
 #include "launch/system/signal_fd.h"
 #include "launch/system/wall_clock.h"
 #include "launch/text/memory.h"
@@ -301,6 +302,7 @@ run_fini(struct run *run)
     }
     sync_fini(&run->sync);
     free(run->status.nodes);
+    feed_destroy(run->feed);
     for (uint32_t i = 0; run->hosts != NULL && i < run->layout->machine_count; i++) {
         host_fini(&run->hosts[i]); /* an agent that is still there ends with its line */
     }

@@ -19,6 +19,8 @@
 #include "launch/tell/output.h"
 #include "launch/tell/runlog.h"
 
+struct feed;
+
 struct process {
     char name[24];
     pid_t pid; /* of the last life, on its machine; 0: never started */
@@ -57,7 +59,10 @@ struct run {
     struct console console;
     struct runlog runlog;
     struct status status;
-    char *directory; /* of the logs; NULL with --check */
+    struct feed *feed;               /* owned; what those who watch are told; NULL: nothing */
+    struct output_listener listener; /* of every process, for the feed */
+    uint64_t feeding_ms;             /* when it is looked at again what the feed is to tell */
+    char *directory;                 /* of the logs; NULL with --check */
     uint32_t slots;
     struct process *processes; /* owned, by slot */
 

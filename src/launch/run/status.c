@@ -11,6 +11,7 @@
 
 #include "base/monotonic.h"
 #include "client/api/observer.h"
+#include "launch/page/feed.h"
 
 enum {
     ANSWER_MS = 400,   /* how long status_refresh() may take */
@@ -67,6 +68,9 @@ keep(struct status *status, struct psd_node **nodes, size_t count)
     struct psd_node *old;
 
     status_sum(*nodes, count, &figures);
+    if (status->feed != NULL) {
+        feed_nodes(status->feed, *nodes, count);
+    }
     pthread_mutex_lock(&status->mutex);
     old = status->nodes;
     measure(&figures, &status->figures,
@@ -77,6 +81,18 @@ keep(struct status *status, struct psd_node **nodes, size_t count)
     status->known_ns = now_ns;
     pthread_mutex_unlock(&status->mutex);
     *nodes = old;
+}
+
+static void
+told(void *context, uint8_t role, uint32_t rank, uint32_t lane, const struct psi_telling *telling)
+{
+    feed_told(context, role, rank, lane, telling);
+}
+
+static void
+table(void *context, const struct psi_table_info *info)
+{
+    feed_table(context, info);
 }
 
 static void *
@@ -108,18 +124,24 @@ follow(void *context)
 }
 
 bool
-status_start(struct status *status, const char *master_address, uint32_t every_ms)
+status_start(struct status *status, const char *master_address, uint32_t every_ms,
+             struct feed *feed)
 {
     struct psd_error err;
     psd_status made;
 
-    *status =
-        (struct status){.every_ms = every_ms, .trouble = "no memory for what the master tells"};
+    *status = (struct status){
+        .every_ms = every_ms,
+        .trouble = "no memory for what the master tells",
+        .feed = feed,
+        .watcher = {.context = feed, .told = told, .table = table},
+    };
     status->nodes = calloc(STATUS_NODES_MAX, sizeof(*status->nodes));
     if (status->nodes == NULL) {
         return false;
     }
-    made = psi_observer_create(master_address, EAGER_MS, ANSWER_MS, &status->observer, &err);
+    made = psi_observer_create(master_address, EAGER_MS, ANSWER_MS,
+                               feed != NULL ? &status->watcher : NULL, &status->observer, &err);
     if (made != PSD_OK) {
         snprintf(status->trouble, sizeof(status->trouble), "%.150s", err.text);
         return false;

@@ -12,7 +12,9 @@
 
 #include <psd/psd.h>
 
-struct psi_observer;
+#include "client/api/observer.h"
+
+struct feed;
 
 enum { STATUS_NODES_MAX = 4096 };
 
@@ -30,6 +32,8 @@ struct status_figures {
 struct status {
     bool started;
     struct psi_observer *observer; /* owned */
+    struct psi_watcher watcher;    /* what it tells of metrics ... */
+    struct feed *feed;             /* ... to this one; NULL: nobody wants to know */
     uint32_t every_ms;
     pthread_t thread;
     pthread_mutex_t mutex;
@@ -40,8 +44,10 @@ struct status {
     char trouble[160]; /* why no more of them will come; "": they will */
 };
 
-/* Has the master tell, every so often; a thread of its own listens. */
-bool status_start(struct status *status, const char *master_address, uint32_t every_ms);
+/* Has the master tell, every so often; a thread of its own listens, and tells the feed (optional;
+ * borrowed until status_stop()). */
+bool status_start(struct status *status, const char *master_address, uint32_t every_ms,
+                  struct feed *feed);
 void status_stop(struct status *status);
 
 /* Asks once more, now, and waits for the answer, a moment: soon there may be nobody to ask. */

@@ -152,6 +152,9 @@ console_say(struct console *console, const char *format, ...)
     va_start(args, format);
     vsnprintf(line + used, sizeof(line) - used - 1, format, args);
     va_end(args);
+    if (console->listener.said != NULL) {
+        console->listener.said(console->listener.context, line + used);
+    }
     strcat(line, "\n");
     erase_status(console);
     outlet_put(err_of(console), line, strlen(line), true, &console->waiter);

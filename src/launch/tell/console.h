@@ -13,6 +13,12 @@
 #include "launch/rules/role.h"
 #include "launch/tell/outlet.h"
 
+/* Hears what psd_run itself says. */
+struct console_listener {
+    void (*said)(void *context, const char *text);
+    void *context;
+};
+
 /*
  * Thread: owned by the main thread of psd_run.
  */
@@ -23,10 +29,11 @@ struct console {
     bool shared;                 /* both are one, so that all lines keep their order */
     bool terminal;               /* stderr is one: there is a status line */
     bool colour;
-    bool daemons_quiet; /* they are being ended: what they say about it is no news */
-    bool told_root;     /* that daemons run as root */
-    bool drawn;         /* the status line is to be seen */
-    char status[256];   /* "" if none */
+    bool daemons_quiet;               /* they are being ended: what they say about it is no news */
+    bool told_root;                   /* that daemons run as root */
+    bool drawn;                       /* the status line is to be seen */
+    char status[256];                 /* "" if none */
+    struct console_listener listener; /* (optional) */
 };
 
 /* environment: for NO_COLOR. */

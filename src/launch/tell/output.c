@@ -100,6 +100,10 @@ static void
 show(struct output *output, struct output_line *line, struct console *console)
 {
     look_for_result(output, line);
+    if (output->listener.line != NULL) {
+        output->listener.line(output->listener.context, output->name, line != &output->lines[0],
+                              line->text, line->bytes);
+    }
     if (is_shown(output, line, console)) {
         console_line(console, output->role, output->name, line->text, line->bytes);
     }

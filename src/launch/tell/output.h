@@ -27,16 +27,23 @@ struct output_line {
     char text[OUTPUT_LINE_BYTES];
 };
 
+/* Hears every line of a process, whether it is shown or not. */
+struct output_listener {
+    void (*line)(void *context, const char *process, bool is_error, const char *text, size_t bytes);
+    void *context;
+};
+
 /* Thread: owned by the main thread of psd_run. */
 struct output {
     int log_fd; /* -1: the log could not be written */
     enum launch_role role;
     char name[24];
-    bool log_failed;       /* said so once */
-    bool hidden;           /* its lines are not shown */
-    const regex_t *wanted; /* (optional) lines that tell a result */
-    char result[200];      /* the last of them; "" if none */
-    int times_fd;          /* when which byte was printed, -1: not kept */
+    bool log_failed;                 /* said so once */
+    bool hidden;                     /* its lines are not shown */
+    const regex_t *wanted;           /* (optional) lines that tell a result */
+    char result[200];                /* the last of them; "" if none */
+    struct output_listener listener; /* (optional) */
+    int times_fd;                    /* when which byte was printed, -1: not kept */
     uint64_t times_ms;
     uint64_t log_bytes;
     struct output_line lines[LINK_STREAMS];

@@ -1,0 +1,97 @@
+/*
+ * step_clock.h - where the time of a worker's steps goes.
+ *
+ * A step lasts from the end of the one before to its own: when the last operation has ended that
+ * was under way before the first push of a later step. Within it the program computes, or is in a
+ * call of ours that sends, or waits: asleep, or busy with what comes. Waiting is what a thread does
+ * that has called psd_wait() or the like; what happens while nobody waits is hidden behind
+ * computing, and costs the step nothing.
+ *
+ * It runs while somebody watches, with every operation, so it costs little: the clock is read where
+ * it is read anyway, at the beginning and the end of a turn (an event within a turn is noted, and gets its time at the
+ * end of it), and what is told of a step is computed when it is told.
+ */
+#ifndef PSI_CLIENT_CORE_STEP_CLOCK_H
+#define PSI_CLIENT_CORE_STEP_CLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "wire/message.h"
+
+struct step_parts {
+    uint64_t encode_ns;
+    uint64_t send_ns;
+    uint64_t wait_ns;
+    uint64_t receive_ns;
+};
+
+/* A step that runs, or has ended. */
+struct step_record {
+    uint64_t step;
+    uint64_t pushed_ns;      /* its first push */
+    uint64_t end_ns;         /* when nothing was under way; 0: not yet */
+    struct step_parts parts; /* since ever, up to then */
+    uint32_t server;         /* the last that had answered all; UINT32_MAX: none has */
+    uint64_t server_ns;      /* when it had, ... */
+    uint64_t other_ns;       /* ... and another one; 0: there is none */
+};
+
+/* What has happened in this turn. */
+enum {
+    STEP_DRAINED = 1,  /* nothing is under way */
+    STEP_ANSWERED = 2, /* a server has answered all ... */
+    STEP_BOTH = 4,     /* ... as has another one */
+};
+
+enum { STEP_RECORDS = 2 * PSI_STEPS_MAX }; /* a power of two, with room for the one that runs */
+
+/* Thread: as the client's. */
+struct step_clock {
+    bool on;                 /* somebody watches */
+    uint64_t step;           /* of the last push */
+    uint64_t count;          /* steps that have ended, ever: the running one has this number */
+    uint64_t told;           /* those below it were told, or lost */
+    bool running;            /* there is one */
+    bool is_large;           /* it moves tensors that are worth a look at the clock */
+    unsigned events;         /* of this turn */
+    uint64_t asleep_ns;      /* the program waits, since then; 0: it does not */
+    uint64_t woke_ns;        /* something came; 0: nobody looked when */
+    struct step_parts parts; /* since ever */
+    struct step_record *now; /* in last */
+    struct step_record last[STEP_RECORDS]; /* [number % STEP_RECORDS] */
+};
+
+/* A push begins that is the first of its step. */
+void psi_step_clock_begin(struct step_clock *clock, uint64_t step, uint64_t now_ns);
+
+/* A push begins. */
+static inline void
+psi_step_clock_push(struct step_clock *clock, uint64_t step, uint64_t now_ns)
+{
+    clock->step = step;
+    if (clock->on && (!clock->running || step > clock->now->step)) {
+        psi_step_clock_begin(clock, step, now_ns);
+    }
+}
+
+/* A server has answered everything, in this turn. */
+void psi_step_clock_answered(struct step_clock *clock, uint32_t server);
+
+/* The end of a turn in which something happened. */
+void psi_step_clock_note(struct step_clock *clock, uint64_t now_ns);
+
+static inline void
+psi_step_clock_turn(struct step_clock *clock, uint64_t now_ns)
+{
+    if ((clock->events | clock->asleep_ns) != 0) {
+        psi_step_clock_note(clock, now_ns);
+    }
+}
+
+/* Takes the times of the steps that were not taken yet, PSI_STEPS_MAX at most. Returns how many, and
+ * how many more there were. */
+uint32_t psi_step_clock_take(struct step_clock *clock, struct psi_step_times *times_p,
+                             uint64_t *lost_p);
+
+#endif

@@ -1,0 +1,236 @@
+/*
+ * feed_export.c - a job's metrics in the text of Prometheus, and its curves as CSV.
+ *
+ * Prometheus wants base units in the names: seconds and bytes; and _total behind counters.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "launch/page/feed_state.h"
+
+static bool
+is_time(const struct psi_metric_info *info)
+{
+    return strcmp(info->unit, "nanoseconds") == 0;
+}
+
+/* "psd_gradient_bytes_in_total", "psd_add_time_seconds_total", "psd_window_used_bytes". */
+static void
+prometheus_name(const struct psi_metric_info *info, char *text_p, size_t size)
+{
+    const bool has_bytes = strstr(info->name, "bytes") != NULL;
+    const bool is_bytes = strcmp(info->unit, "bytes") == 0;
+
+    snprintf(text_p, size, "psd_%s%s%s", info->name,
+             is_time(info)            ? "_seconds"
+             : is_bytes && !has_bytes ? "_bytes"
+                                      : "",
+             info->kind == PSI_METRIC_COUNTER ? "_total" : "");
+}
+
+/* Text from elsewhere, between quotes: a backslash before each that would end it. */
+static void
+print_label(FILE *stream, const char *name, const char *value)
+{
+    fprintf(stream, "%s=\"", name);
+    for (; *value != '\0'; value++) {
+        const unsigned char c = (unsigned char)*value;
+
+        if (c == '\\' || c == '"') {
+            fprintf(stream, "\\%c", c);
+        } else if (c == '\n') {
+            fputs("\\n", stream);
+        } else {
+            fputc(c < 0x20 || c >= 0x7f ? '?' : c, stream);
+        }
+    }
+    fputc('"', stream);
+}
+
+static void
+print_labels(FILE *stream, const struct feed *feed, const struct feed_member *member)
+{
+    static const char *const roles[] = {
+        [PSD_ROLE_MASTER] = "master", [PSD_ROLE_SERVER] = "server", [PSD_ROLE_WORKER] = "worker"};
+
+    fputc('{', stream);
+    print_label(stream, "job_name", feed->name);
+    fputc(',', stream);
+    print_label(stream, "role", roles[member->role]);
+    fprintf(stream, ",index=\"%u\",", member->index);
+    print_label(stream, "host", member->host);
+}
+
+static void
+print_value(FILE *stream, double value)
+{
+    if (isnan(value)) {
+        fputs(" NaN\n", stream);
+    } else if (isinf(value)) {
+        fputs(value > 0 ? " +Inf\n" : " -Inf\n", stream);
+    } else {
+        fprintf(stream, " %.17g\n", value);
+    }
+}
+
+static unsigned
+role_bit(psd_role role)
+{
+    return role == PSD_ROLE_WORKER   ? PSI_METRIC_WORKER
+           : role == PSD_ROLE_SERVER ? PSI_METRIC_LANE
+                                     : PSI_METRIC_MASTER;
+}
+
+static void
+print_metric(FILE *stream, const struct feed *feed, enum psi_metric metric)
+{
+    const struct psi_metric_info *info = &psi_metric_info[metric];
+    char name[96];
+
+    prometheus_name(info, name, sizeof(name));
+    fprintf(stream, "# HELP %s %s\n# TYPE %s %s\n", name, info->text, name,
+            info->kind == PSI_METRIC_COUNTER ? "counter" : "gauge");
+    for (uint32_t slot = 0; slot < feed->slots; slot++) {
+        const struct feed_member *member = &feed->members[slot];
+        const uint64_t value = feed_metric(member, metric);
+
+        if (member->known && member->count > 0 && (info->who & role_bit(member->role)) != 0) {
+            fputs(name, stream);
+            print_labels(stream, feed, member);
+            fputc('}', stream);
+            print_value(stream, is_time(info) ? (double)value / 1e9 : (double)value);
+        }
+    }
+}
+
+static void
+print_head(FILE *stream, const char *name, const char *text)
+{
+    fprintf(stream, "# HELP %s %s\n# TYPE %s gauge\n", name, text, name);
+}
+
+static void
+print_steps(FILE *stream, const struct feed *feed)
+{
+    print_head(stream, "psd_step", "step of a worker");
+    for (uint32_t slot = 1 + feed->servers; slot < feed->slots; slot++) {
+        if (feed->members[slot].known) {
+            fputs("psd_step", stream);
+            print_labels(stream, feed, &feed->members[slot]);
+            fputc('}', stream);
+            print_value(stream, (double)feed->members[slot].step);
+        }
+    }
+}
+
+/* What programs report has names of its own: they are a label, and cannot collide with ours. */
+static void
+print_scalars(FILE *stream, const struct feed *feed)
+{
+    print_head(stream, "psd_scalar", "last value that a worker reported under a name");
+    for (uint32_t i = 0; i < feed->curves.count; i++) {
+        const struct curve *curve = &feed->curves.curves[i];
+
+        fputs("psd_scalar", stream);
+        print_labels(stream, feed, &feed->members[1 + feed->servers + curve->worker]);
+        fputc(',', stream);
+        print_label(stream, "name", curve->name);
+        fputc('}', stream);
+        print_value(stream, curve->last);
+    }
+}
+
+static void
+print_job(FILE *stream, const struct feed *feed)
+{
+    static const struct {
+        enum feed_state state;
+        const char *name;
+    } states[] = {{FEED_STARTING, "starting"},
+                  {FEED_RUNNING, "running"},
+                  {FEED_LOST, "lost"},
+                  {FEED_ENDED, "ended"},
+                  {FEED_FAILED, "failed"}};
+
+    print_head(stream, "psd_processes", "processes of the job by state");
+    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
+        uint32_t count = 0;
+
+        for (uint32_t slot = 0; slot < feed->slots; slot++) {
+            count += feed->members[slot].known && feed->members[slot].state == states[i].state;
+        }
+        fputs("psd_processes{", stream);
+        print_label(stream, "job_name", feed->name);
+        fprintf(stream, ",state=\"%s\"} %u\n", states[i].name, count);
+    }
+    print_head(stream, "psd_elapsed_seconds", "time since the job began");
+    fputs("psd_elapsed_seconds{", stream);
+    print_label(stream, "job_name", feed->name);
+    fputc('}', stream);
+    print_value(stream, (double)feed_elapsed_ms(feed) / 1e3);
+}
+
+char *
+feed_metrics(struct feed *feed)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&text, &bytes);
+
+    if (stream == NULL) {
+        return NULL;
+    }
+    pthread_mutex_lock(&feed->lock);
+    print_job(stream, feed);
+    print_steps(stream, feed);
+    print_scalars(stream, feed);
+    for (unsigned metric = 0; metric < PSI_METRICS; metric++) {
+        print_metric(stream, feed, (enum psi_metric)metric);
+    }
+    pthread_mutex_unlock(&feed->lock);
+    if (fclose(stream) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+/* ---- CSV ----------------------------------------------------------------------------------- */
+
+/* In quotes, with those inside doubled (RFC 4180). */
+static void
+print_field(FILE *stream, const char *text)
+{
+    fputc('"', stream);
+    for (; *text != '\0'; text++) {
+        if (*text == '"') {
+            fputc('"', stream);
+        }
+        fputc(*text, stream);
+    }
+    fputc('"', stream);
+}
+
+bool
+feed_csv(struct feed *feed, FILE *stream)
+{
+    pthread_mutex_lock(&feed->lock);
+    fputs("worker,name,step,unix_ms,value\n", stream);
+    for (uint32_t i = 0; i < feed->curves.count; i++) {
+        const struct curve *curve = &feed->curves.curves[i];
+
+        for (uint32_t j = 0; j < curve->count; j++) {
+            const struct curve_point *point = &curve->points[j];
+
+            fprintf(stream, "%u,", curve->worker);
+            print_field(stream, curve->name);
+            fprintf(stream, ",%llu,%llu,%.17g\n", (unsigned long long)point->step,
+                    (unsigned long long)point->unix_ms, point->value);
+        }
+    }
+    pthread_mutex_unlock(&feed->lock);
+    return fflush(stream) == 0 && ferror(stream) == 0;
+}

@@ -1,0 +1,129 @@
+/*
+ * feed_state.h - the inside of a feed. For src/launch/page only.
+ */
+#ifndef LAUNCH_PAGE_FEED_STATE_H
+#define LAUNCH_PAGE_FEED_STATE_H
+
+#include <pthread.h>
+
+#include "launch/page/curves.h"
+#include "launch/page/feed.h"
+#include "launch/page/waits.h"
+
+enum {
+    FEED_TEXT_BYTES = 1024,
+    FEED_NAME_BYTES = 32,
+    FEED_HOST_BYTES = 128,
+    FEED_LOGS_MAX = 5000,
+    FEED_LOG_BYTES_MAX = 4 << 20, /* of all lines together */
+    FEED_LINE_BYTES_MAX = 2048,   /* the rest of a longer one is in its log */
+    FEED_EVENTS_MAX = 1000,
+    FEED_TABLES_MAX = 1024,
+};
+
+/* One lane of a server, or a worker, or the master. */
+struct feed_counts {
+    uint64_t value[PSI_METRICS];
+    uint64_t told_ms;  /* on the monotonic clock; 0: never */
+    uint64_t apply_us; /* a lane: adding, for a step */
+    uint64_t step;     /* the job's, at the last telling */
+    double cpu;        /* cores in use */
+    double asleep;     /* 0 to 1: of the time between the last two tellings */
+    double in_bytes_s; /* gradients that came, in a second */
+};
+
+struct feed_member {
+    bool known;
+    char name[FEED_NAME_BYTES];
+    psd_role role;
+    uint32_t index;
+    char host[FEED_HOST_BYTES];
+    int64_t pid;
+    enum feed_state state;
+    uint64_t step;
+    double rate;
+    char value_name[FEED_NAME_BYTES]; /* of the table of nodes; "": none */
+    double value;
+    struct feed_counts *counts; /* owned; one, or one for each lane of a server */
+    uint32_t count;
+    uint32_t servers; /* a worker: traffic with each */
+    struct psi_traffic server[PSI_TRAFFIC_MAX];
+    uint32_t tables; /* ... and of each table */
+    struct psi_traffic table[PSI_TRAFFIC_MAX];
+};
+
+struct feed_line {
+    uint64_t number; /* from 1 */
+    uint64_t at_ms;
+    char process[FEED_NAME_BYTES];
+    bool is_error;
+    char *text; /* owned */
+    size_t bytes;
+};
+
+struct feed_happening {
+    uint64_t number; /* from 1 */
+    uint64_t at_ms;
+    enum feed_kind kind;
+    char text[FEED_TEXT_BYTES / 2];
+};
+
+struct feed_shown_table {
+    uint32_t id;
+    char name[PSD_NAME_MAX + 1];
+    uint64_t bytes;
+    uint64_t chunks;
+    psd_rule rule;
+    bool sums; /* no rule: workers get the sum */
+    uint32_t staleness;
+    uint32_t *places; /* owned; chunks on each server */
+    uint32_t servers;
+};
+
+struct feed {
+    pthread_mutex_t lock; /* guards all below */
+    char *name;           /* owned, as are the next three */
+    char *id;
+    char *command;
+    char *log_directory;
+    uint64_t started_unix_ms;
+    uint64_t begun_ms; /* on the monotonic clock */
+    uint64_t ended_ms; /* since then; 0: it has not */
+    uint32_t workers;
+    uint32_t servers;
+    uint64_t steps_total;
+    enum feed_phase phase;
+
+    bool has_cause;
+    char cause[FEED_TEXT_BYTES];
+    char cause_process[FEED_NAME_BYTES];
+    int cause_code;
+    uint64_t cause_ms;
+
+    uint32_t slots;
+    struct feed_member *members; /* owned; by slot */
+    struct curves curves;
+    struct waits waits;
+    struct feed_shown_table *tables; /* owned */
+    uint32_t table_count;
+
+    uint64_t line_number;
+    struct feed_line *lines; /* owned; [number % FEED_LOGS_MAX] */
+    uint64_t first_line;
+    size_t line_bytes;
+    uint64_t event_number;
+    struct feed_happening *events; /* owned; [number % FEED_EVENTS_MAX] */
+};
+
+/* Since the job began; up to its end. */
+uint64_t feed_elapsed_ms(const struct feed *feed);
+
+/* The sum over the lanes of a server; of the others their own. */
+uint64_t feed_metric(const struct feed_member *member, enum psi_metric metric);
+
+struct feed_member *feed_member_of(struct feed *feed, psd_role role, uint32_t index);
+
+/* feed_words.c; with the lock held */
+void feed_say(const struct feed *feed, char *text_p, size_t size);
+
+#endif

@@ -1,0 +1,168 @@
+/*
+ * feed_words.c - who is waited for, in one sentence.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+
+#include "launch/page/feed_state.h"
+
+enum {
+    WORTH_SAYING = 15, /* per cent of a step */
+};
+
+/* Of the time of servers: what it sleeps more than this has little to do. */
+static const double idle_share = 0.6;
+
+static unsigned
+per_cent(uint64_t part, uint64_t whole)
+{
+    return whole > 0 ? (unsigned)((100 * part + whole / 2) / whole) : 0;
+}
+
+/* "worker 3 on node7" */
+static void
+name_member(const struct feed_member *member, const char *role, uint32_t index, char *text_p,
+            size_t size)
+{
+    if (member->host[0] != '\0') {
+        snprintf(text_p, size, "%s %u on %s", role, index, member->host);
+    } else {
+        snprintf(text_p, size, "%s %u", role, index);
+    }
+}
+
+static const char *
+the_others(const struct feed *feed)
+{
+    return feed->workers == 2 ? "the other" : "everybody";
+}
+
+static void
+say_worker(const struct feed *feed, const struct waits_sum *sum, char *text_p, size_t size)
+{
+    char name[FEED_HOST_BYTES + 32];
+
+    name_member(&feed->members[1 + feed->servers + sum->worker], "worker", sum->worker, name,
+                sizeof(name));
+    snprintf(text_p, size,
+             "step %llu: %u %% of the time %s waited for %s, which computed %.1fx as long as "
+             "the median",
+             (unsigned long long)sum->step, per_cent(sum->worker_us, sum->total_us),
+             the_others(feed), name, (double)sum->ratio);
+}
+
+/* The lane that has most to do says whether it is the server, or the way there. */
+static void
+look_at_server(const struct feed_member *member, double *asleep_p, double *in_bytes_s_p)
+{
+    *asleep_p = 1;
+    *in_bytes_s_p = 0;
+    for (uint32_t lane = 0; lane < member->count; lane++) {
+        const struct feed_counts *counts = &member->counts[lane];
+
+        *asleep_p = counts->asleep < *asleep_p ? counts->asleep : *asleep_p;
+        *in_bytes_s_p += counts->in_bytes_s;
+    }
+}
+
+static void
+say_server(const struct feed *feed, const struct waits_sum *sum, char *text_p, size_t size)
+{
+    const unsigned share = per_cent(sum->server_us, sum->total_us);
+    const struct feed_member *member;
+    char name[FEED_HOST_BYTES + 32];
+    double in_bytes_s;
+    double asleep;
+
+    if (sum->server >= feed->servers) {
+        snprintf(text_p, size, "step %llu: %u %% of the time everybody waited for the servers",
+                 (unsigned long long)sum->step, share);
+        return;
+    }
+    member = &feed->members[1 + sum->server];
+    name_member(member, "server", sum->server, name, sizeof(name));
+    look_at_server(member, &asleep, &in_bytes_s);
+    if (asleep >= idle_share) {
+        snprintf(text_p, size,
+                 "step %llu: %u %% of the time everybody waited for %s, which slept %.0f %% of it: "
+                 "its link brought %.1f MB/s",
+                 (unsigned long long)sum->step, share, name, 100 * asleep, in_bytes_s / 1e6);
+    } else {
+        snprintf(text_p, size,
+                 "step %llu: %u %% of the time everybody waited for %s, which was busy %.0f %% of "
+                 "it",
+                 (unsigned long long)sum->step, share, name, 100 * (1 - asleep));
+    }
+}
+
+enum waited { WAITED_NOBODY, WAITED_WORKER, WAITED_SERVER };
+
+static enum waited
+who(const struct feed *feed, const struct waits_sum *sum)
+{
+    const unsigned worker = per_cent(sum->worker_us, sum->total_us);
+    const unsigned server = per_cent(sum->server_us, sum->total_us);
+
+    if (sum->worker < feed->workers && worker >= WORTH_SAYING && worker >= server) {
+        return WAITED_WORKER;
+    }
+    return server >= WORTH_SAYING ? WAITED_SERVER : WAITED_NOBODY;
+}
+
+void
+feed_say(const struct feed *feed, char *text_p, size_t size)
+{
+    const struct waits_sum sum = waits_sum(&feed->waits);
+
+    text_p[0] = '\0';
+    if (sum.rows < WAITS_LOOK_MIN) {
+        return;
+    }
+    switch (who(feed, &sum)) {
+    case WAITED_WORKER:
+        say_worker(feed, &sum, text_p, size);
+        break;
+    case WAITED_SERVER:
+        say_server(feed, &sum, text_p, size);
+        break;
+    case WAITED_NOBODY:
+        snprintf(text_p, size, "step %llu: nobody waits long: %u %% of the time is computing",
+                 (unsigned long long)sum.step, per_cent(sum.compute_us, sum.total_us));
+        break;
+    }
+}
+
+void
+feed_sentence(struct feed *feed, char *text_p, size_t size)
+{
+    pthread_mutex_lock(&feed->lock);
+    feed_say(feed, text_p, size);
+    pthread_mutex_unlock(&feed->lock);
+}
+
+void
+feed_waiting(struct feed *feed, char *text_p, size_t size)
+{
+    struct waits_sum sum;
+
+    text_p[0] = '\0';
+    pthread_mutex_lock(&feed->lock);
+    sum = waits_sum(&feed->waits);
+    pthread_mutex_unlock(&feed->lock);
+    if (sum.rows < WAITS_LOOK_MIN) {
+        return;
+    }
+    switch (who(feed, &sum)) {
+    case WAITED_WORKER:
+        snprintf(text_p, size, "waiting for worker %u (%u %%)", sum.worker,
+                 per_cent(sum.worker_us, sum.total_us));
+        break;
+    case WAITED_SERVER:
+        snprintf(text_p, size, sum.server < feed->servers ? "waiting for server %u (%u %%)" : "",
+                 sum.server, per_cent(sum.server_us, sum.total_us));
+        break;
+    case WAITED_NOBODY:
+        break;
+    }
+}

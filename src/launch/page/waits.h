@@ -1,0 +1,82 @@
+/*
+ * waits.h - who waits for whom, from the times that workers tell of their steps.
+ *
+ * Workers of a step begin together: all were answered when the same rounds closed. So no clock of
+ * another machine is needed. Whoever was busy longest before it waited is the one that the others
+ * waited for, by as much as they were done earlier; what is left of their waiting went to servers
+ * and the network.
+ */
+#ifndef LAUNCH_PAGE_WAITS_H
+#define LAUNCH_PAGE_WAITS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "wire/message.h"
+
+enum {
+    WAITS_KEPT = 4096,  /* steps that a reader may ask for */
+    WAITS_LOOK = 20,    /* steps that the sentence is about */
+    WAITS_LOOK_MIN = 3, /* fewer say nothing */
+};
+
+#define WAITS_NOBODY UINT32_MAX
+
+/* A step, as the worker in the middle saw it. Its parts add up to total_us. */
+struct waits_row {
+    uint64_t step;
+    uint32_t total_us;
+    uint32_t compute_us;
+    uint32_t encode_us;
+    uint32_t send_us;
+    uint32_t server_us; /* waited for servers and the network ... */
+    uint32_t worker_us; /* ... and for the slowest worker */
+    uint32_t receive_us;
+    uint32_t apply_us; /* of what it waited: servers added gradients and applied rules */
+    uint32_t worker;   /* the slowest; WAITS_NOBODY: there is but one */
+    uint32_t server;   /* the last that answered; WAITS_NOBODY: not known */
+    float ratio;       /* compute of the slowest : compute of the one in the middle */
+};
+
+/* Thread: guarded by its owner. */
+struct waits {
+    uint32_t workers;
+    uint32_t window;              /* steps of which some workers have not told yet */
+    struct waits_step *steps;     /* owned; window of them, [step % window] */
+    struct psi_step_times *times; /* owned; window * workers */
+    uint32_t *order;              /* owned scratch; workers */
+    bool *gone;                   /* owned; per worker: it tells nothing any more */
+    uint64_t first;               /* steps before it are rows, or lost */
+    bool begun;
+    uint64_t number;        /* of rows, ever */
+    struct waits_row *rows; /* owned; [number % WAITS_KEPT] */
+    bool waits_for_workers; /* some table has rounds or a bound */
+    uint32_t apply_us;      /* of the busiest server, for a step, lately */
+};
+
+bool waits_init(struct waits *waits, uint32_t workers); /* false: no memory */
+void waits_fini(struct waits *waits);
+
+/* What a worker tells of one step. In any order of workers; a worker's steps rise. */
+void waits_add(struct waits *waits, uint32_t rank, const struct psi_step_times *times);
+
+/* A worker is not there any more: nobody waits for what it tells. */
+void waits_leave(struct waits *waits, uint32_t rank);
+
+/* The last steps, in sum. */
+struct waits_sum {
+    uint64_t step; /* the last of them */
+    uint32_t rows;
+    uint64_t total_us;
+    uint64_t compute_us;
+    uint64_t server_us;
+    uint64_t worker_us; /* for `worker` alone */
+    uint32_t worker;    /* the one that was waited for longest */
+    float ratio;        /* of it, the median over these steps */
+    uint32_t server;    /* the one that answered last most often */
+};
+
+struct waits_sum waits_sum(const struct waits *waits);
+
+#endif
