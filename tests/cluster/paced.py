@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker that computes for a known time in each step, and reports a loss: for tests of those who watch.
+
+    paced.py --ms 50 --steps 40 --slow 1          rank 1 computes twice as long as the others"""
+
+import argparse
+import array
+import time
+
+import psdlib
+
+
+def compute(ms):
+    """Busy, as a model is."""
+    end = time.perf_counter() + ms / 1000
+    while time.perf_counter() < end:
+        pass
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ms", type=float, default=50)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--slow", type=int, default=-1, help="rank that computes twice as long")
+    parser.add_argument("--elements", type=int, default=1000)
+    parser.add_argument("--names", nargs="*", default=["loss"])
+    args = parser.parse_args()
+    context = psdlib.Context()
+    gradient = bytearray((array.array("f", [0.5]) * args.elements).tobytes())
+    values = bytearray(len(gradient))
+    table = context.table("weights", [args.elements], rule_args={"learning_rate": 0.1})
+    for step in range(table.step(), args.steps):
+        compute(2 * args.ms if context.rank == args.slow else args.ms)
+        table.push_pull(step, gradient, values).wait()
+        for name in args.names:
+            context.report(step, name, 1 / (step + 1))
+        print("step", step, flush=True)
+    context.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What those who watch a job see: who is waited for, metrics, curves. Real processes, real links."""
+
+import csv
+import json
+import re
+import subprocess
+import sys
+import uuid
+
+import pytest
+
+from bed import PYTHON, hosts as testbed, seen_inside
+from helpers import BRISK, HERE, program, wait_for
+
+# Workers compute so long that half a second, after which they tell, is a few steps.
+PACE_MS = 100
+
+
+def paced(*arguments):
+    return [sys.executable, str(HERE / "paced.py"), *map(str, arguments)]
+
+
+def feed_of(name):
+    """The snapshot of a job that runs; None: it does not."""
+    shown = subprocess.run([program("psd_run"), "show", "--json", name], capture_output=True, text=True,
+                           timeout=20, check=False)
+    return json.loads(shown.stdout)["feed"] if shown.returncode == 0 else None
+
+
+def watch(look, named, seconds=40):
+    """Looks until a sentence names somebody; returns the step that it says and all of it."""
+    seen = []
+
+    def found():
+        feed = look()
+        if feed is not None and feed["sentence"] and feed["sentence"] not in seen:
+            seen.append(feed["sentence"])
+        return next((feed for text in seen[-1:] if re.search(named, text)), None)
+
+    feed = wait_for(found, seconds, f"a sentence about {named}")
+    return int(re.match(r"step (\d+): ", feed["sentence"])[1]), feed
+
+
+@pytest.fixture
+def straggling(start):
+    """Three workers of which the second computes twice as long."""
+    name = f"straggler-{uuid.uuid4().hex[:8]}"
+    job = start(*BRISK, "--name", name, "--workers", 3, "--servers", 1, "--", *paced(
+        "--ms", PACE_MS, "--steps", 40, "--slow", 1))
+    yield job, name
+    job.process.terminate()
+    job.wait()
+
+
+def test_a_straggler_is_named_within_20_steps(straggling):
+    """If this fails, nobody learns which worker makes all the others wait."""
+    job, name = straggling
+    step, feed = watch(lambda: feed_of(name), r"waited for worker 1\b")
+    assert step <= 20, feed["sentence"]
+    share, ratio = re.search(r": (\d+) % of the time .* computed ([\d.]+)x as long", feed["sentence"]).groups()
+    assert int(share) >= 15 and float(ratio) > 1.2, feed["sentence"]
+    rows = [row for row in feed["waits"] if row["worker"] == 1]
+    assert len(rows) >= len(feed["waits"]) / 2
+    parts = ("compute_us", "encode_us", "send_us", "server_us", "worker_us", "receive_us", "apply_us")
+    for row in feed["waits"]:
+        assert abs(sum(row[part] for part in parts) - row["total_us"]) <= len(parts), row
+    assert job.process.poll() is None, job.stderr()
+
+
+def test_a_server_behind_a_slow_link_is_named_within_20_steps(launch, four_hosts):
+    """If this fails, a bad cable slows a job down, and everybody looks at the model."""
+    name = f"slow-link-{uuid.uuid4().hex[:8]}"
+    slow = four_hosts.hosts[2]
+    limit = ("tc", "qdisc", "add", "dev")
+    rate = ("root", "tbf", "rate", "100mbit", "burst", "64kb", "latency", "200ms")
+    four_hosts.on_switch(*limit, slow.port, *rate)
+    try:
+        testbed.run(*slow.inside(*limit, "eth0", *rate, user="root"))
+        job = launch({"worker_nodes": ["host1", "host3"], "server_nodes": ["host4", "host2"], "master_node": "host3"},
+                     *BRISK, "--name", name, "--",
+                     PYTHON, str(seen_inside(HERE / "paced.py")), "--ms", "50", "--steps", "25",
+                     "--elements", "1000000")
+
+        def look():
+            shown = launch(None, "show", "--json", name)
+            return json.loads(shown.stdout())["feed"] if shown.wait() == 0 else None
+
+        step, feed = watch(look, r"waited for server 1 on host2\b", 60)
+        assert step <= 20, feed["sentence"]
+        assert "its link brought" in feed["sentence"]
+        assert job.wait(60) == 0, job.stderr()
+    finally:
+        four_hosts.on_switch("tc", "qdisc", "del", "dev", slow.port, "root", check=False)
+        testbed.run(*slow.inside("tc", "qdisc", "del", "dev", "eth0", "root", user="root"), check=False)
+
+
+def test_metrics_and_curves_of_a_job(start):
+    """If this fails, what is shown of a job is not what it did."""
+    name = f"watched-{uuid.uuid4().hex[:8]}"
+    elements = 100000
+    job = start(*BRISK, "--name", name, "--workers", 2, "--servers", 2, "--", *paced(
+        "--ms", 20, "--steps", 150, "--elements", elements, "--names", "loss", 'a "quoted", name'))
+
+    def grown():
+        feed = feed_of(name)
+        done = feed is not None and len(feed["waits"]) > 20 and len(feed["edges"]) == 4
+        return feed if done else None
+
+    feed = wait_for(grown, 30, "20 steps and all edges")
+    assert feed["job"]["phase"] == "running"
+    assert [(table["name"], table["bytes"], table["rule"], sum(table["places"])) for table in feed["tables"]] == [
+        ("weights", 4 * elements, "sgd", 2)]
+    by_name = {process["name"]: process for process in feed["processes"]}
+    assert set(by_name) == {"master", "server 0", "server 1", "worker 0", "worker 1"}
+    for process in by_name.values():
+        assert process["state"] == "running" and process["pid"] > 0 and process["metrics"]["cpu_time"] > 0
+    worker = by_name["worker 0"]
+    assert worker["metrics"]["memory"] > 1 << 20
+    assert worker["metrics"]["gradient_bytes_out"] == worker["bytes_out"] > 0
+    assert worker["bytes_out"] % (4 * elements) == 0 or worker["metrics"]["operations"] > 0
+    assert set(worker["scalars"]) == {"loss", 'a "quoted", name'}
+    server = by_name["server 0"]["metrics"]
+    assert server["rounds_closed"] <= server["rounds_opened"] and server["add_time"] > 0
+    assert job.wait(60) == 0, job.stderr()
+    (path,) = job.directory.glob("logs/*/scalars.csv")
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    curve = [(int(row["step"]), float(row["value"])) for row in rows
+             if (row["worker"], row["name"]) == ("1", 'a "quoted", name')]
+    assert curve == [(step, 1 / (step + 1)) for step in range(150)]
