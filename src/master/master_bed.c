@@ -168,6 +168,7 @@ DEFINE_SAY(table_info, struct psi_table_info)
 DEFINE_SAY(view, struct psi_view)
 DEFINE_SAY(lane_state, struct psi_lane_state)
 DEFINE_SAY(worker_state, struct psi_worker_state)
+DEFINE_SAY(telling, struct psi_telling)
 
 const struct world_heard *
 hear(struct peer *peer, uint8_t type)

@@ -102,6 +102,8 @@ void say_hello(struct master_bed *bed, struct peer *peer, struct psi_frame frame
                const struct psi_hello *message);
 void say_subscribe(struct master_bed *bed, struct peer *peer, struct psi_frame frame,
                    const struct psi_subscribe *message);
+void say_telling(struct master_bed *bed, struct peer *peer, struct psi_frame frame,
+                 const struct psi_telling *message);
 void say_verdict(struct master_bed *bed, struct peer *peer, struct psi_frame frame,
                  const struct psi_verdict *message);
 void say_ping(struct master_bed *bed, struct peer *peer, struct psi_frame frame,

@@ -1240,6 +1240,93 @@ test_subscriber_cannot_hurry_the_master(void **state)
     master_bed_stop(bed);
 }
 
+static void
+watch(struct master_bed *bed, struct peer *observer, uint32_t every_ms)
+{
+    const struct psi_subscribe message = {.every_ms = every_ms, .metrics = true};
+
+    say_subscribe(bed, observer, (struct psi_frame){.type = PSI_FRAME_SUBSCRIBE, .request = 8},
+                  &message);
+    master_tick(bed->master);
+}
+
+/* How often a member is to tell, as it heard last; -1: it heard nothing. */
+static int64_t
+wanted_ms(struct peer *member)
+{
+    const struct world_heard *record;
+    struct psi_subscribe wanted;
+    int64_t every_ms = -1;
+
+    while ((record = hear(member, PSI_FRAME_SUBSCRIBE)) != NULL) {
+        assert_int_equal(
+            psi_subscribe_decode(record->body, record->frame.payload_bytes, &wanted, NULL), PSD_OK);
+        every_ms = wanted.every_ms;
+    }
+    return every_ms;
+}
+
+/* If this fails, members send metrics that nobody reads, or none to somebody who waits for them. */
+static void
+test_members_tell_while_somebody_watches(void **state)
+{
+    struct master_bed *bed = start_job(2, 1, PSI_DEATH_FAIL);
+    struct peer *observer = observe(bed);
+    struct peer *other;
+
+    (void)state;
+    subscribe(bed, observer, 5, 300); /* wants to see nodes alone */
+    assert_int_equal(wanted_ms(bed->worker[0]), -1);
+    watch(bed, observer, 2000);
+    assert_int_equal(wanted_ms(bed->worker[0]), 2000);
+    assert_int_equal(wanted_ms(bed->lane[0]), 2000);
+    other = observe(bed);
+    watch(bed, other, 1); /* no more often than every half second */
+    assert_int_equal(wanted_ms(bed->worker[1]), 500);
+    hang_up(other, "enough");
+    master_tick(bed->master);
+    assert_int_equal(wanted_ms(bed->worker[1]), 2000);
+    hang_up(observer, "enough");
+    master_tick(bed->master);
+    assert_int_equal(wanted_ms(bed->worker[1]), 0);
+    master_bed_stop(bed);
+}
+
+/* If this fails, what a worker counts is told as somebody else's, or a member that tells nonsense
+ * is believed. */
+static void
+test_metrics_are_passed_on(void **state)
+{
+    static struct psi_telling telling = {
+        .metrics = 2, .metric = {{.metric = 3, .value = 7}, {.metric = 5, .value = 1}}};
+    struct master_bed *bed = start_job(2, 1, PSI_DEATH_FAIL);
+    const struct psi_frame lies = {.type = PSI_FRAME_METRICS, .rank = 0, .table = PSI_ROLE_MASTER};
+    struct peer *observer = observe(bed);
+    const struct world_heard *record;
+
+    (void)state;
+    watch(bed, observer, 500);
+    record = hear(observer, PSI_FRAME_METRICS); /* the master's own */
+    assert_non_null(record);
+    assert_int_equal(record->frame.table, PSI_ROLE_MASTER);
+    say_telling(bed, bed->worker[1], lies, &telling);
+    record = hear(observer, PSI_FRAME_METRICS);
+    assert_non_null(record);
+    assert_int_equal(record->frame.request, 8);
+    assert_int_equal(record->frame.rank, 1);
+    assert_int_equal(record->frame.table, PSI_ROLE_WORKER);
+    memset(&telling, 0, sizeof(telling));
+    assert_int_equal(psi_telling_decode(record->body, record->frame.payload_bytes, &telling, NULL),
+                     PSD_OK);
+    assert_int_equal(telling.metric[1].value, 1);
+
+    telling.metric[1].metric = telling.metric[0].metric; /* twice the same */
+    say_telling(bed, bed->worker[1], lies, &telling);
+    assert_null(hear(observer, PSI_FRAME_METRICS));
+    assert_true(is_gone(bed->worker[1]));
+    master_bed_stop(bed);
+}
+
 /* If this fails, tables pile up for an observer that does not read, or it falls behind for ever. */
 static void
 test_subscriber_that_does_not_read_gets_fewer(void **state)
@@ -1344,6 +1431,8 @@ main(void)
         cmocka_unit_test(test_nodes_shows_the_job),
         cmocka_unit_test(test_subscriber_is_told_again_and_again),
         cmocka_unit_test(test_subscriber_cannot_hurry_the_master),
+        cmocka_unit_test(test_members_tell_while_somebody_watches),
+        cmocka_unit_test(test_metrics_are_passed_on),
         cmocka_unit_test(test_subscriber_that_does_not_read_gets_fewer),
         cmocka_unit_test(test_subscriber_stays_while_it_speaks),
         cmocka_unit_test(test_member_cannot_subscribe),

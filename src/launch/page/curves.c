@@ -107,19 +107,27 @@ make_room(struct curves *curves, struct curve *curve)
     return true;
 }
 
-void
-curves_add(struct curves *curves, uint32_t worker, const char *name,
-           const struct curve_point *point)
+uint32_t
+curves_open(struct curves *curves, uint32_t worker, const char *name)
 {
-    struct curve *curve = (struct curve *)(uintptr_t)curves_find(curves, worker, name);
+    const struct curve *curve = curves_find(curves, worker, name);
 
     if (curve == NULL) {
         curve = add_curve(curves, worker, name);
     }
-    if (curve == NULL) {
+    return curve != NULL ? (uint32_t)(curve - curves->curves) : CURVES_NONE;
+}
+
+void
+curves_add(struct curves *curves, uint32_t number, const struct curve_point *point)
+{
+    struct curve *curve;
+
+    if (number == CURVES_NONE) {
         curves->lost++;
         return;
     }
+    curve = &curves->curves[number];
     curve->last = point->value;
     if (++curve->skipped < curve->stride) {
         return;

@@ -19,6 +19,8 @@ enum {
     CURVES_NAME_BYTES = 32,
 };
 
+#define CURVES_NONE UINT32_MAX
+
 struct curve_point {
     uint64_t number; /* of all points of all curves, from 1 */
     uint64_t step;
@@ -46,8 +48,10 @@ struct curves {
 };
 
 void curves_fini(struct curves *curves);
-void curves_add(struct curves *curves, uint32_t worker, const char *name,
-                const struct curve_point *point);
+
+/* The number of a curve, which is made if there is none; CURVES_NONE: there are too many. */
+uint32_t curves_open(struct curves *curves, uint32_t worker, const char *name);
+void curves_add(struct curves *curves, uint32_t number, const struct curve_point *point);
 
 /* The curve, or NULL. */
 const struct curve *curves_find(const struct curves *curves, uint32_t worker, const char *name);

@@ -383,23 +383,33 @@ take_lane(struct feed *feed)
 }
 
 static void
+take_points(struct feed *feed, uint32_t rank, const struct psi_telling *telling)
+{
+    const uint64_t now_ms = wall_clock_ms();
+    uint32_t numbers[PSI_SCALARS_MAX];
+
+    for (uint32_t i = 0; telling->points > 0 && i < telling->names; i++) {
+        numbers[i] = curves_open(&feed->curves, rank, telling->name[i]);
+    }
+    for (uint32_t i = 0; i < telling->points; i++) {
+        const struct psi_point *point = &telling->point[i];
+
+        curves_add(
+            &feed->curves, numbers[point->name],
+            &(struct curve_point){.step = point->step, .unix_ms = now_ms, .value = point->value});
+    }
+}
+
+static void
 take_worker(struct feed *feed, struct feed_member *member, uint32_t rank,
             const struct psi_telling *telling)
 {
-    const uint64_t now_ms = wall_clock_ms();
-
     member->step = telling->step > member->step ? telling->step : member->step;
     member->servers = telling->servers;
     memcpy(member->server, telling->server, sizeof(member->server));
     member->tables = telling->tables;
     memcpy(member->table, telling->table, sizeof(member->table));
-    for (uint32_t i = 0; i < telling->points; i++) {
-        const struct psi_point *point = &telling->point[i];
-
-        curves_add(
-            &feed->curves, rank, telling->name[point->name],
-            &(struct curve_point){.step = point->step, .unix_ms = now_ms, .value = point->value});
-    }
+    take_points(feed, rank, telling);
     for (uint32_t i = 0; i < telling->steps; i++) {
         waits_add(&feed->waits, rank, &telling->times[i]);
     }
