@@ -17,7 +17,7 @@ ROW = re.compile(r'X\((\d+), (\w+), (\w+), (COUNTER|GAUGE), "([^"]*)", ([A-Z |]+
 HEAD = """# Metrics
 
 What the processes of a job count. `tools/metrics_md.py` makes this page from `src/metric/metric.h`: change that map.
-docs/watching.md says how to look at them: on the page, with `psd_run show --json` (`feed.processes[].metrics`), with
+docs/waiting.md says how to look at them: on the page, with `psd_run show --json` (`feed.processes[].metrics`), with
 Prometheus. A *counter* grows from 0 at the start of its process; a *gauge* is as it is now. Times are of tensors of 4,096
 elements and more, but for the processor time, for sleeping and for the time that rounds waited.
 

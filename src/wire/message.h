@@ -184,7 +184,7 @@ struct psi_point {
 
 /*
  * Where the time of a worker's step went, from the end of the step before to its own: its parts
- * add up to total_us. docs/watching.md.
+ * add up to total_us. docs/waiting.md.
  */
 struct psi_step_times {
     uint64_t step;

@@ -3,7 +3,7 @@
  * `psd_run show --json`, `psd_run top`.
  *
  * psd_run tells (feed_phase to feed_told); readers ask for a snapshot as JSON: everything, or only
- * what is new since they last asked. docs/watching.md describes the document. What is kept is
+ * what is new since they last asked. docs/waiting.md describes the document. What is kept is
  * bounded: of logs, events and steps the last, of curves all, with fewer points as they get longer.
  */
 #ifndef LAUNCH_PAGE_FEED_H

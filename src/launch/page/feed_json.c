@@ -1,5 +1,5 @@
 /*
- * feed_json.c - a snapshot of a job, as JSON: docs/watching.md.
+ * feed_json.c - a snapshot of a job, as JSON: docs/waiting.md.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
