@@ -202,6 +202,7 @@ hand_on(struct emit *emit)
         {"interface", options->interface},
         {"pass", options->pass},
         {"result_regex", options->result_regex},
+        {"tensorboard", options->tensorboard},
         {"restart", options_word(launch_restart_words, options->restart)},
         {"restart_scope", options_word(launch_scope_words, options->restart_scope)},
         {"log_mode", options_word(launch_logs_words, options->log_mode)},

@@ -80,6 +80,7 @@ struct launch_options {
     bool print_cluster; /* of a Slurm allocation, and run nothing */
     bool json;          /* ... as JSON */
     const char *result_regex;
+    const char *tensorboard;   /* directory for its files; NULL: none */
     const char *show;          /* ranks whose lines are shown; NULL: all */
     enum launch_logs log_mode; /* not given: launcher */
     enum launch_restart restart;

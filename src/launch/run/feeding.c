@@ -13,7 +13,7 @@
 #include "launch/page/feed.h"
 #include "launch/run/end_text.h"
 
-enum { LOOK_MS = 200 };
+enum { LOOK_MS = 250 };
 
 /* ---- what happens, as it happens ----------------------------------------------------------- */
 
@@ -37,6 +37,31 @@ heard_word(void *context, const char *text)
     feed_event(run->feed, failover ? FEED_FAILOVER : FEED_NOTE, "%s", text);
 }
 
+/* Who wants to see the curves elsewhere gets the job all the same. */
+static void
+begin_board(struct run *run)
+{
+    struct psd_error err;
+
+    if (run->args->tensorboard != NULL &&
+        tensorboard_open(&run->board, run->args->tensorboard, run->args->job,
+                         run->began_wall_ms / 1000, &err) != PSD_OK) {
+        console_say(&run->console, "%s; the job goes on without", err.text);
+    }
+}
+
+static void
+write_board(struct run *run)
+{
+    struct psd_error err;
+
+    if (run->board.directory[0] != '\0' &&
+        tensorboard_write(&run->board, run->feed, &err) != PSD_OK) {
+        console_say(&run->console, "%s; no more is written there", err.text);
+        run->board.directory[0] = '\0';
+    }
+}
+
 void
 feeding_begin(struct run *run)
 {
@@ -57,6 +82,7 @@ feeding_begin(struct run *run)
     }
     run->listener = (struct output_listener){.line = heard_line, .context = run};
     run->console.listener = (struct console_listener){.said = heard_word, .context = run};
+    begin_board(run);
     feed_event(run->feed, FEED_START, "job %s begins: %u worker%s, %u server%s", job.name,
                job.workers, job.workers == 1 ? "" : "s", job.servers, job.servers == 1 ? "" : "s");
 }
@@ -159,6 +185,7 @@ feeding_look(struct run *run, uint64_t now_ms)
     feed_phase(run->feed, phase_of(run));
     look_at_processes(run);
     look_at_cause(run);
+    write_board(run);
 }
 
 /* ---- the end ------------------------------------------------------------------------------- */

@@ -33,6 +33,7 @@ struct run_args {
     bool check;                /* only look whether all machines are ready */
     char (*addresses_p)[64];   /* (optional) check: their addresses, by machine, instead of words */
     const char *result_regex;  /* (optional) extended regular expression */
+    const char *tensorboard;   /* (optional) directory for its files */
     const char *show;          /* (optional) ranks whose lines are shown: "0,2-3", "none" */
     bool logs_on_nodes;        /* other machines write logs of their processes ... */
     bool logs_here;            /* ... and psd_run does, too */

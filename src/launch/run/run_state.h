@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "launch/link/notes.h"
+#include "launch/page/tensorboard.h"
 #include "launch/plan/plan.h"
 #include "launch/rules/watch.h"
 #include "launch/run/gather.h"
@@ -61,6 +62,7 @@ struct run {
     struct status status;
     struct feed *feed;               /* owned; what those who watch are told; NULL: nothing */
     struct output_listener listener; /* of every process, for the feed */
+    struct tensorboard board;        /* directory "": nobody wants it */
     uint64_t feeding_ms;             /* when it is looked at again what the feed is to tell */
     char *directory;                 /* of the logs; NULL with --check */
     uint32_t slots;
