@@ -13,6 +13,7 @@ import poseidon
 
 from .. import _horovod
 from .._horovod import Average, Compression, Sum
+from .._progress import Progress
 from . import collectives, trace
 from .buckets import Slot
 from .deferred import DeferredSteps
@@ -123,11 +124,13 @@ def _average_first(optimizer: "_Distributed", args: tuple, kwargs: dict) -> tupl
     closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
     if closure is None:
         optimizer._poseidon.before_step(optimizer)
+        optimizer._progress.step(optimizer._poseidon.rounds)
         return None
 
     def averaging() -> Any:
-        loss = closure()
+        optimizer._progress.loss = loss = closure()
         optimizer._poseidon.before_step(optimizer)
+        optimizer._progress.step(optimizer._poseidon.rounds)
         return loss
 
     return args[:1], {**kwargs, "closure": averaging}
@@ -186,6 +189,7 @@ class _Distributed:
     """What is added to the class of the wrapped optimizer."""
 
     _poseidon: Engine
+    _progress: Progress
 
     @staticmethod
     def over(optimizer: torch.optim.Optimizer, engine: Engine, passes: int) -> None:
@@ -203,6 +207,7 @@ class _Distributed:
         kind = type(optimizer)
         optimizer.__class__ = type(kind.__name__, (_Distributed, kind), {})
         optimizer._poseidon = engine
+        optimizer._progress = Progress()
         engine.passes_per_round = passes
         _alive.add(optimizer)
 

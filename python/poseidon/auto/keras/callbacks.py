@@ -26,7 +26,7 @@ class First(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Keras calls it after every step."""
-        self._session.trained(self.model, self._fitted.pieces)
+        self._session.trained(self.model, self._fitted.pieces, logs)
 
     def on_test_begin(self, logs=None):
         """An evaluation is the same on all workers, so their statistics must be."""

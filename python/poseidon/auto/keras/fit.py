@@ -37,6 +37,7 @@ class KerasSession(Session):
         self._fitted = {}  # by the identity of a model: how it was fitted last
         self.loops = TapeLoops(self)
         self._told = set()
+        self._progress = None  # from the first step on
 
     def step_aside(self, reason):
         """Why the script does it itself is told once: by TensorFlow's session, where both know."""
@@ -148,11 +149,14 @@ class KerasSession(Session):
         kept = [each for each in given or () if self.rank == 0 or not isinstance(each, writers)]
         return [First(self, fitted), *kept, Last(self, fitted, kept)]
 
-    def trained(self, model, pieces):
+    def trained(self, model, pieces, logs=None):
         """A step is over."""
-        import poseidon
+        from poseidon._progress import Progress
 
-        poseidon.report(self.count_step())
+        if self._progress is None:
+            self._progress = Progress()
+        self._progress.loss = (logs or {}).get("loss")
+        self._progress.step(self.count_step())
         self.checks.look(self._steps)
         if self._steps == 1 and self.rank == 0:
             weights = self.step.variables

@@ -94,6 +94,8 @@ class TorchSession(Session):
         self._told_order = False
         self._evaluations = 0  # that a library has begun and not ended
         self.samples = 0  # of the last step of all workers
+        self._progress: Any = None  # from the first step on
+        self._loss: Any = None  # what was differentiated last
         self._first_step = ""  # what it was, until that is told
         self.streams: Streams | None = None  # of random numbers; patches.py sets it
         self.witness = Witness(self.world, self.rank, self.breach)
@@ -253,10 +255,8 @@ class TorchSession(Session):
                 self._last_optimizer[id(parameter)] = weakref.ref(optimizer)
 
     def _count_step(self, optimizer: Any, parameters: list) -> None:
-        import poseidon
-
         self._steps += 1
-        poseidon.report(self._steps)
+        self._tell_step()
         rounds = self.rounds()
         if self._stepped_after != rounds:
             self._stepped_after, self.stepped = rounds, []
@@ -267,6 +267,14 @@ class TorchSession(Session):
             self._first_step = f"gradients of {type(optimizer).__name__} averaged ({len(parameters)} tensors, {values} values)"
             if not self.loose.begun or self.walks.divides:
                 self.tell_what_is_done()
+
+    def _tell_step(self) -> None:
+        from poseidon._progress import Progress, loss_of
+
+        if self._progress is None:
+            self._progress = Progress()
+        self._progress.loss, self._loss = loss_of(self._loss), None
+        self._progress.step(self._steps, self.samples)
 
     def tell_what_is_done(self) -> None:
         """Once, as soon as it is known: how batches without a loader differ is seen after some steps."""
@@ -514,6 +522,7 @@ class TorchSession(Session):
 
     def before_backward(self, tensors: Any) -> None:
         """Gradients count by the batch that they come from."""
+        self._loss = tensors
         self.loose.before_backward(tensors)
         if self._is_counted:
             self._is_counted = False

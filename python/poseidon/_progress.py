@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How training goes, told to the job: step, loss, samples a second, memory of the GPU. psd_run shows it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+# Numbers are told twice a second by libpsd: to look more often would only cost time, and on a GPU
+# reading a loss waits for it.
+EVERY_S = 0.5
+
+
+class Progress:
+    """Of one training loop."""
+
+    def __init__(self) -> None:
+        self.loss: Any = None  # of the last step: a number, or a tensor of one
+        self._samples = 0
+        self._told_at = time.monotonic()
+        self._due_at = 0.0
+
+    def step(self, step: int, samples: int = 0) -> None:
+        """A step is over, of so many samples over all workers; 0: not known."""
+        import poseidon
+
+        poseidon.report(step)
+        self._samples += samples
+        now = time.monotonic()
+        if now >= self._due_at:
+            self._due_at = now + EVERY_S
+            self._tell(poseidon.report, step, now)
+
+    def _tell(self, report: Any, step: int, now: float) -> None:
+        if self.loss is not None:
+            report(step, "loss", float(self.loss))
+            self.loss = None
+        if self._samples > 0 and now > self._told_at:
+            report(step, "samples_per_s", self._samples / (now - self._told_at))
+        self._samples, self._told_at = 0, now
+        used = _gpu_bytes()
+        if used > 0:
+            report(step, "gpu_bytes", used)
+
+
+def _gpu_bytes() -> int:
+    """What PyTorch has on this worker's GPU; 0: it uses none. TensorFlow takes all there is."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
+        return 0
+    return torch.cuda.memory_allocated()
+
+
+def loss_of(tensors: Any) -> Any:
+    """What backward() was called with, if it is one number: without its graph. Else None."""
+    if hasattr(tensors, "numel") and tensors.numel() == 1:
+        return tensors.detach()
+    return None
