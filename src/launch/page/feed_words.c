@@ -159,8 +159,10 @@ feed_waiting(struct feed *feed, char *text_p, size_t size)
                  per_cent(sum.worker_us, sum.total_us));
         break;
     case WAITED_SERVER:
-        snprintf(text_p, size, sum.server < feed->servers ? "waiting for server %u (%u %%)" : "",
-                 sum.server, per_cent(sum.server_us, sum.total_us));
+        if (sum.server < feed->servers) {
+            snprintf(text_p, size, "waiting for server %u (%u %%)", sum.server,
+                     per_cent(sum.server_us, sum.total_us));
+        }
         break;
     case WAITED_NOBODY:
         break;
