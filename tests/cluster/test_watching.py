@@ -3,9 +3,14 @@
 
 import csv
 import json
+import os
+import pty
 import re
+import select
 import subprocess
 import sys
+import termios
+import time
 import uuid
 
 import pytest
@@ -93,6 +98,63 @@ def test_a_server_behind_a_slow_link_is_named_within_20_steps(launch, four_hosts
     finally:
         four_hosts.on_switch("tc", "qdisc", "del", "dev", slow.port, "root", check=False)
         testbed.run(*slow.inside("tc", "qdisc", "del", "dev", "eth0", "root", user="root"), check=False)
+
+
+def test_top_and_trace(straggling):
+    """If this fails, somebody with nothing but a terminal does not see how a job is doing."""
+    job, name = straggling
+    watch(lambda: feed_of(name), r"waited for worker 1\b")
+
+    def psd_run(*words):
+        done = subprocess.run([program("psd_run"), *words, name], capture_output=True, text=True, timeout=20, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    lines = psd_run("top").splitlines()
+    assert lines[0].startswith(f"job {name}, running") and lines[1].startswith("step ")
+    assert lines[3].split()[:4] == ["PROCESS", "HOST", "STATE", "STEP"]
+    assert [line.split("  ")[0] for line in lines[4:]] == ["master", "server 0", "worker 0", "worker 1", "worker 2"]
+    spans = [event for event in json.loads(psd_run("trace", "--steps", "3"))["traceEvents"] if event["ph"] == "X"]
+    assert {event["pid"] for event in spans} == {1, 2, 3}
+    by_step = {}
+    for event in spans:
+        end = by_step.setdefault(event["args"]["step"], {})
+        end[event["pid"]] = max(end.get(event["pid"], 0), event["ts"] + event["dur"])
+    assert len(by_step) == 3
+    for ends in by_step.values():  # all workers end a step together
+        assert max(ends.values()) - min(ends.values()) <= 5
+    assert job.process.poll() is None, job.stderr()
+
+
+@pytest.mark.parametrize("keys, first", [("", "master"), ("s", "worker"), ("p", "worker 2")])
+def test_keys_sort_the_screen(straggling, keys, first):
+    """If this fails, the keys that the screen names do nothing, or the terminal is left without echo."""
+    job, name = straggling
+    watch(lambda: feed_of(name), r"waited for worker 1\b")
+    terminal, other = pty.openpty()
+    before = termios.tcgetattr(other)
+    with subprocess.Popen([program("psd_run"), "top", name], stdin=other, stdout=other, stderr=other) as top:
+        seen = b""
+
+        def read_until(condition, what):
+            nonlocal seen
+            deadline = time.monotonic() + 20
+            while not condition():
+                assert time.monotonic() < deadline, f"{what}: {seen[-2000:]}"
+                if select.select([terminal], [], [], 0.1)[0]:
+                    seen += os.read(terminal, 65536)
+
+        read_until(lambda: b"q quits" in seen, "the first screen")
+        for key in keys:
+            seen = b""
+            os.write(terminal, key.encode())
+            read_until(lambda: b"q quits" in seen, f"a screen after {key}")
+        rows = seen.decode().split("PROCESS", 1)[1].splitlines()
+        assert rows[1].startswith(first), rows
+        os.write(terminal, b"q")
+        assert top.wait(20) == 0
+    assert termios.tcgetattr(other) == before
+    assert job.process.poll() is None, job.stderr()
 
 
 def test_metrics_and_curves_of_a_job(start):

@@ -1,5 +1,5 @@
 /*
- * verb_args.c - the command lines of show, logs, stop and list.
+ * verb_args.c - the command lines of show, logs, stop, list, top and trace.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -30,6 +30,16 @@ static const char about_stop[] =
     "\n"
     "    psd_run stop train";
 static const char about_list[] = "The jobs that run on this machine for you.";
+static const char about_top[] = "The processes of a job on one screen, again every second; keys "
+                                "sort. Where stdin or stdout is\n"
+                                "no terminal: once.\n"
+                                "\n"
+                                "    psd_run top train";
+static const char about_trace[] =
+    "Where the time of the last steps went, worker by worker: a timeline for Perfetto\n"
+    "(https://ui.perfetto.dev), to stdout.\n"
+    "\n"
+    "    psd_run trace --steps 20 >trace.json";
 
 static bool
 parse(const struct psi_command *command, int argc, char *const *argv, bool *help,
@@ -75,6 +85,7 @@ verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *opt
         [VERB_STOP] = {{"now", 0, PSI_OPTION_FLAG, "kill, without time to save", &options->now}},
         [VERB_LIST] = {{"no_trunc", 0, PSI_OPTION_FLAG, "whole commands", &options->no_trunc},
                        {"json", 0, PSI_OPTION_FLAG, "for programs", &options->json}},
+        [VERB_TRACE] = {{"steps", 0, PSI_OPTION_NUMBER, "how many [20]", &options->steps, 1, 4096}},
     };
     static const struct psi_command commands[] = {
         [VERB_SHOW] = {.name = "psd_run show",
@@ -93,6 +104,11 @@ verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *opt
                        .synopsis = "[options]",
                        .about = about_list,
                        .option_count = 2},
+        [VERB_TOP] = {.name = "psd_run top", .synopsis = "[JOB]", .about = about_top},
+        [VERB_TRACE] = {.name = "psd_run trace",
+                        .synopsis = "[--steps N] [JOB]",
+                        .about = about_trace,
+                        .option_count = 1},
     };
     struct psi_command command = commands[verb];
     const char **const places[] = {first_p, second_p};
@@ -122,8 +138,11 @@ verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *opt
 static void
 say_which(const struct words *names, enum verb verb)
 {
-    static const char *const words[] = {
-        [VERB_SHOW] = "show", [VERB_LOGS] = "logs", [VERB_STOP] = "stop"};
+    static const char *const words[] = {[VERB_SHOW] = "show",
+                                        [VERB_LOGS] = "logs",
+                                        [VERB_STOP] = "stop",
+                                        [VERB_TOP] = "top",
+                                        [VERB_TRACE] = "trace"};
 
     fprintf(stderr, "psd_run: which job? Several run:");
     for (size_t i = 0; i < names->count; i++) {

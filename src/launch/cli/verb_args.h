@@ -1,10 +1,11 @@
 /*
- * verb_args.h - the command lines of show, logs, stop and list.
+ * verb_args.h - the command lines of show, logs, stop, list, top and trace.
  */
 #ifndef LAUNCH_VERB_ARGS_H
 #define LAUNCH_VERB_ARGS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "launch/link/jobs.h"
 
@@ -20,9 +21,10 @@ struct verb_options {
     const char *master; /* show: ask this master instead */
     const char *secret_file;
     const char *out; /* logs: directory of the logs of jobs that have ended */
+    uint32_t steps;  /* trace */
 };
 
-enum verb { VERB_SHOW, VERB_LOGS, VERB_STOP, VERB_LIST };
+enum verb { VERB_SHOW, VERB_LOGS, VERB_STOP, VERB_LIST, VERB_TOP, VERB_TRACE };
 
 /* Reads one. False: *code_p is what to exit with. *first_p, *second_p: arguments, or NULL. */
 bool verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *options_p,

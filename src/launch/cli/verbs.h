@@ -1,5 +1,5 @@
 /*
- * verbs.h - show, logs, stop and list: what one can do to jobs that run.
+ * verbs.h - show, logs, stop, list, top and trace: what one can do to jobs that run.
  */
 #ifndef LAUNCH_VERBS_H
 #define LAUNCH_VERBS_H
@@ -11,6 +11,8 @@ int verb_show(int argc, char *const *argv);
 int verb_logs(int argc, char *const *argv);
 int verb_stop(int argc, char *const *argv);
 int verb_list(int argc, char *const *argv);
+int verb_top(int argc, char *const *argv);
+int verb_trace(int argc, char *const *argv);
 
 /* Ends a job and waits until it is gone. by: who does, for its log; NULL: psd_run stop. Returns
  * false when it stays. */

@@ -106,6 +106,9 @@ char *feed_json(struct feed *feed, struct feed_since *since);
 /* The text of Prometheus, for /metrics. free() it; NULL: no memory. */
 char *feed_metrics(struct feed *feed);
 
+/* The last steps of all workers as a timeline for Perfetto, JSON. free() it; NULL: no memory. */
+char *feed_trace(struct feed *feed, uint32_t steps);
+
 /* All curves: "worker,name,step,unix_ms,value" and a line for each point. False: it could not be
  * written. */
 bool feed_csv(struct feed *feed, FILE *stream);

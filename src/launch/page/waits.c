@@ -297,3 +297,14 @@ waits_sum(const struct waits *waits)
     sum.ratio = median_ratio(waits, rows, sum.worker);
     return sum;
 }
+
+const struct psi_step_times *
+waits_times(const struct waits *waits, uint64_t step, uint32_t rank)
+{
+    const struct psi_step_times *times = cell(waits, step, rank);
+
+    return waits->steps[step % waits->window].step == step && times->step == step &&
+                   times->total_us > 0
+               ? times
+               : NULL;
+}

@@ -79,4 +79,7 @@ struct waits_sum {
 
 struct waits_sum waits_sum(const struct waits *waits);
 
+/* What a worker told of a step; NULL: nothing, or it is too long ago. */
+const struct psi_step_times *waits_times(const struct waits *waits, uint64_t step, uint32_t rank);
+
 #endif

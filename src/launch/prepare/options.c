@@ -78,7 +78,7 @@ static const char about_run[] =
     "    psd_run -c cluster.json --personality torch \"python train.py\"\n"
     "    psd_run --emit sbatch --nodes 2 --ps 2 --workers 6 \"python train.py\" >job.sh\n"
     "    srun psd_run --roles 'ps,worker*3' \"python train.py\"              one for each task\n"
-    "    psd_run list; psd_run show train --watch; psd_run stop train\n"
+    "    psd_run list; psd_run top train; psd_run show train --watch; psd_run stop train\n"
     "    psd_run --rendezvous /shared/meet --job_id 4711 --rank 3 --size 6 \"python train.py\"\n"
     "                                          one of six that a batch system starts; 0 "
     "coordinates\n"

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "launch/link/control_socket.h"
+#include "launch/page/feed.h"
 #include "launch/run/job_json.h"
 
 /* by: "psd_run stop", or what replaces the job. */
@@ -31,16 +32,20 @@ stop_job(struct run *run, bool at_once, const char *by)
     }
 }
 
-/* "show", "what", and those above. */
+/* "show", "trace 20", "what", and those above. */
 static char *
 answer(void *context, const char *line)
 {
     struct run *run = context;
     char by[CONTROL_LINE_BYTES];
+    unsigned steps;
     bool now;
 
     if (strcmp(line, "show\n") == 0) {
         return job_json_text(run);
+    }
+    if (sscanf(line, "trace %u\n", &steps) == 1 && run->feed != NULL) {
+        return feed_trace(run->feed, steps);
     }
     if (strcmp(line, "what\n") == 0) {
         return strdup(run->args->what != NULL ? run->args->what : "");
