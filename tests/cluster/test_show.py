@@ -113,8 +113,12 @@ def test_psd_run_watches_over_one_connection(start, tmp_path):
                 *python_worker("--steps", 30, "--hold", f"5:{gate}"))
     job.wait_for_output("holding")
     address = job.master_address()
-    wait_for(lambda: run(program("psd_run"), "show", name, "--json").stdout.count('"step": 4') == 2,
-             10, "psd_run knows where its workers are")
+
+    def steps():
+        shown = json.loads(run(program("psd_run"), "show", name, "--json").stdout)
+        return [process["step"] for process in shown["processes"] if process["role"] == "worker"]
+
+    wait_for(lambda: steps() == [4, 4], 10, "psd_run knows where its workers are")
     callers = "two workers, a lane, one that found nothing to stand by for, and psd_run"
     assert len(callers_of(address, earlier)) == 5, callers
     gate.touch()

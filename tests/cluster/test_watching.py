@@ -67,6 +67,9 @@ def test_a_straggler_is_named_within_20_steps(straggling):
     assert int(share) >= 15 and float(ratio) > 1.2, feed["sentence"]
     rows = [row for row in feed["waits"] if row["worker"] == 1]
     assert len(rows) >= len(feed["waits"]) / 2
+    (server,) = (process for process in feed["processes"] if process["role"] == "server")
+    late = {each["worker"]: each["wait_us"] for each in server["late"]}
+    assert max(late, key=late.get) == 1, late
     parts = ("compute_us", "encode_us", "send_us", "server_us", "worker_us", "receive_us", "apply_us")
     for row in feed["waits"]:
         assert abs(sum(row[part] for part in parts) - row["total_us"]) <= len(parts), row

@@ -326,8 +326,8 @@ psi_client_bye(struct psi_client *client, struct psd_op **op_p, struct psd_error
     const psd_status status = control_create(client, OP_BYE, PSI_FRAME_BYE, 0, &op, err);
 
     if (status == PSD_OK) {
-        psi_client_ping(client); /* the last step and value, which no heartbeat has told yet */
         psi_master_link_tell(&client->master);
+        psi_client_ping(client); /* the last step and value, which no heartbeat has told yet */
         start(op, op_p);
         psi_leave_begin(client);
     }
