@@ -116,6 +116,7 @@ measure(struct master *master)
     }
     psi_metric_set(master->metrics, PSI_METRIC_MEMBERS, members);
     psi_metric_set(master->metrics, PSI_METRIC_OBSERVERS, observers);
+    psi_metric_set(master->metrics, PSI_METRIC_SEAL_TIME, psi_sealed_ns(master->env));
     psi_metric_set(master->metrics, PSI_METRIC_VIEWS,
                    master->view.id & ((1u << PSI_VIEW_COUNT_BITS) - 1));
     if (master->config.cpu_ns != NULL) {

@@ -84,7 +84,9 @@ enum psi_metric_who {
     X(31, UNTOLD, untold, COUNTER, "frames", MASTER,                                               \
       "metrics that an observer did not get because it had not taken the last ones")               \
     X(32, STEPS_UNTOLD, steps_untold, COUNTER, "steps", WORKER,                                    \
-      "steps whose times were not told: more than fit between two tellings")
+      "steps whose times were not told: more than fit between two tellings")                       \
+    X(33, SEAL_TIME, seal_time, COUNTER, "nanoseconds", WORKER | LANE | MASTER,                    \
+      "time spent encrypting, decrypting and moving encrypted bytes")
 
 enum psi_metric {
 #define PSI_METRIC_ENUM(number, id, name, kind, unit, who, text) PSI_METRIC_##id = number,

@@ -90,6 +90,7 @@ measure(struct lane *lane)
 {
     psi_metric_set(lane->metrics, PSI_METRIC_POOL_USED, lane->pool.bytes);
     psi_metric_set(lane->metrics, PSI_METRIC_TABLE_MEMORY, lane->memory_used);
+    psi_metric_set(lane->metrics, PSI_METRIC_SEAL_TIME, psi_sealed_ns(lane->env));
     if (lane->config.cpu_ns != NULL) {
         const uint64_t cpu_ns = lane->config.cpu_ns();
         const uint64_t lived_ns = psi_now_ns(lane->env) - lane->started_ns;

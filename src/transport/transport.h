@@ -261,6 +261,9 @@ struct psi_env_ops {
      * copied, until it is taken back. The segment is the caller's, and outlives that. */
     void (*lend)(struct psi_env *env, const struct psi_segment *segment);
     void (*take_back)(struct psi_env *env, const struct psi_segment *segment);
+
+    /* (optional) How long sealed bytes have been sealed, opened and moved. */
+    uint64_t (*sealed_ns)(struct psi_env *env);
 };
 
 struct psi_env {
@@ -271,6 +274,12 @@ static inline uint64_t
 psi_now_ns(struct psi_env *env)
 {
     return env->ops->now_ns(env);
+}
+
+static inline uint64_t
+psi_sealed_ns(struct psi_env *env)
+{
+    return env->ops->sealed_ns != NULL ? env->ops->sealed_ns(env) : 0;
 }
 
 #endif

@@ -97,6 +97,8 @@ def test_a_server_behind_a_slow_link_is_named_within_20_steps(launch, four_hosts
         step, feed = watch(look, r"waited for server 1 on host2\b", 60)
         assert step <= 20, feed["sentence"]
         assert "its link brought" in feed["sentence"]
+        for process in feed["processes"]:  # between machines everything is encrypted
+            assert process["metrics"]["seal_time"] > 0, process
         assert job.wait(60) == 0, job.stderr()
     finally:
         four_hosts.on_switch("tc", "qdisc", "del", "dev", slow.port, "root", check=False)

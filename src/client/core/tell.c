@@ -157,6 +157,7 @@ measure(const struct psi_client *client)
 {
     sum_up(client);
     psi_metric_set(client->metrics, PSI_METRIC_STEPS, client->steps.count);
+    psi_metric_set(client->metrics, PSI_METRIC_SEAL_TIME, psi_sealed_ns(client->env));
     psi_metric_set(client->metrics, PSI_METRIC_OPERATIONS, client->pending_count);
     psi_metric_set(client->metrics, PSI_METRIC_ENCODE_TIME, client->steps.parts.encode_ns);
     psi_metric_set(client->metrics, PSI_METRIC_SEND_TIME, client->steps.parts.send_ns);

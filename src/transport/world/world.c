@@ -28,6 +28,12 @@ env_now_ns(struct psi_env *env)
 }
 
 static uint64_t
+env_sealed_ns(struct psi_env *env)
+{
+    return ((const struct psi_loop *)env)->sealed_ns;
+}
+
+static uint64_t
 env_random(struct psi_env *env)
 {
     uint64_t value;
@@ -111,4 +117,5 @@ const struct psi_env_ops psi_world_ops = {
     .unlisten = env_unlisten,
     .lend = env_lend,
     .take_back = env_take_back,
+    .sealed_ns = env_sealed_ns,
 };
