@@ -57,13 +57,27 @@ add_span(json_t *events, uint32_t worker, const char *name, uint64_t *at_us, uin
 static void
 add_step(json_t *events, uint32_t worker, const struct psi_step_times *times, uint64_t end_us)
 {
-    uint64_t at_us = end_us > times->total_us ? end_us - times->total_us : 0;
+    uint64_t at_us = end_us > times->total_us ? end_us - times->total_us : 0; /* far too long */
 
     add_span(events, worker, "compute", &at_us, times->compute_us, times->step);
     add_span(events, worker, "encode", &at_us, times->encode_us, times->step);
     add_span(events, worker, "send", &at_us, times->send_us, times->step);
     add_span(events, worker, "wait", &at_us, times->wait_us, times->step);
     add_span(events, worker, "receive", &at_us, times->receive_us, times->step);
+}
+
+/* The first of the steps that are shown begins at 0 for whoever took longest. */
+static uint64_t
+longest_us(const struct feed *feed, uint64_t step)
+{
+    uint64_t longest = 0;
+
+    for (uint32_t rank = 0; rank < feed->workers; rank++) {
+        const struct psi_step_times *times = waits_times(&feed->waits, step, rank);
+
+        longest = times != NULL && times->total_us > longest ? times->total_us : longest;
+    }
+    return longest;
 }
 
 static void
@@ -78,7 +92,7 @@ add_steps(json_t *events, const struct feed *feed, uint32_t count)
     for (uint64_t i = first; i < feed->waits.number; i++) {
         const struct waits_row *row = &feed->waits.rows[i % WAITS_KEPT];
 
-        end_us += row->total_us;
+        end_us += end_us == 0 ? longest_us(feed, row->step) : row->total_us;
         for (uint32_t rank = 0; rank < feed->workers; rank++) {
             const struct psi_step_times *times = waits_times(&feed->waits, row->step, rank);
 
