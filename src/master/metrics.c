@@ -44,6 +44,7 @@ master_on_metrics(struct session *session, const void *body, size_t bytes, struc
          other = session_next(other)) {
         if (other->subscription.metrics && has_room(other)) {
             frame.request = other->subscription.request;
+            other->subscription.behind += PSI_FRAME_BYTES + bytes;
             master_posted(other, psi_post_body(other->guest.conn, &frame, body, bytes));
         }
     }
@@ -146,6 +147,9 @@ master_tell_metrics(struct session *session)
     struct master *master = session->master;
     struct psi_frame frame = master_frame(master, PSI_FRAME_METRICS);
 
+    if (!has_room(session)) {
+        return;
+    }
     frame.request = session->subscription.request;
     frame.table = PSI_ROLE_MASTER;
     measure(master);

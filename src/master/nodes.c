@@ -132,17 +132,29 @@ master_on_subscribe(struct session *session, const void *body, size_t bytes, str
     return PSD_OK;
 }
 
-/* Who has not taken the last one yet gets no further one: a slow reader reads fewer, never older. */
+/* Who has not taken the last one yet gets no further one: a slow reader reads fewer, never older.
+ * METRICS behind it do not count: that the master lives is told however many of them wait. */
+static bool
+has_taken_nodes(const struct session *session)
+{
+    const struct psi_conn *conn = session->guest.conn;
+
+    return conn->ops->queued_bytes(conn) <= session->subscription.behind;
+}
+
 void
 master_tell_subscriber(struct session *session, uint64_t now_ns)
 {
     struct subscription *subscription = &session->subscription;
 
     if (now_ns >= subscription->due_ns) {
-        if (session->guest.conn->ops->queued_bytes(session->guest.conn) == 0) {
-            (void)send_nodes(session, subscription->request); /* without memory: next time */
-            if (subscription->metrics && session->guest.conn != NULL) {
+        if (has_taken_nodes(session)) {
+            if (subscription->metrics) {
                 master_tell_metrics(session);
+            }
+            subscription->behind = 0;
+            if (session->guest.conn != NULL) {
+                (void)send_nodes(session, subscription->request); /* without memory: next time */
             }
         }
         subscription->due_ns = now_ns + subscription->every_ns;

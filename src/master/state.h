@@ -50,6 +50,7 @@ struct subscription {
     uint32_t request;  /* echoed each time */
     uint64_t every_ns; /* 0: nobody asked for it */
     uint64_t due_ns;
+    size_t behind;        /* bytes that were queued behind the last table of nodes */
     bool metrics;         /* also METRICS, ... */
     uint32_t tables_told; /* ... and so many tables, so far */
 };

@@ -47,22 +47,28 @@ give_back(struct lent *lent)
     }
 }
 
-/* Sends (or forgets) everything. What is sent must be what was lent. */
+/* Sends (or forgets) the first one. What is sent must be what was lent. */
+static void
+queue_take(struct world_conn *conn, bool sent)
+{
+    struct lent *lent = conn->first;
+
+    conn->first = lent->next;
+    conn->last = conn->first != NULL ? conn->last : NULL;
+    conn->queued_bytes -= lent->bytes;
+    if (sent) {
+        psi_assert(buffers_crc(lent->buffers, lent->buffer_count) == lent->crc);
+    }
+    give_back(lent);
+    free(lent);
+}
+
 static void
 queue_clear(struct world_conn *conn, bool sent)
 {
     while (conn->first != NULL) {
-        struct lent *lent = conn->first;
-
-        conn->first = lent->next;
-        if (sent) {
-            psi_assert(buffers_crc(lent->buffers, lent->buffer_count) == lent->crc);
-        }
-        give_back(lent);
-        free(lent);
+        queue_take(conn, sent);
     }
-    conn->last = NULL;
-    conn->queued_bytes = 0;
 }
 
 static void
@@ -540,6 +546,19 @@ world_set_flow(struct world_conn *conn, enum world_flow flow)
     conn->flow = flow;
     if (flow == WORLD_FLOW_FAST && conn->state == WORLD_OPEN) {
         queue_clear(conn, true);
+    }
+}
+
+void
+world_drain(struct world_conn *conn, unsigned left)
+{
+    unsigned count = 0;
+
+    for (const struct lent *lent = conn->first; lent != NULL; lent = lent->next) {
+        count++;
+    }
+    for (; count > left; count--) {
+        queue_take(conn, true);
     }
 }
 

@@ -120,6 +120,9 @@ bool world_is_closed(const struct world_conn *conn);
 void world_hang_up(struct world_conn *conn, const char *why);
 void world_set_flow(struct world_conn *conn, enum world_flow flow);
 
+/* Of what waits in a slow line, all but the last `left` frames go. */
+void world_drain(struct world_conn *conn, unsigned left);
+
 /* Bytes arrive. The rest of a half frame comes first where there is one. */
 void world_feed(struct world_conn *conn, const uint8_t *bytes, size_t size);
 void world_feed_rest(struct world_conn *conn);

@@ -79,20 +79,36 @@ keep(struct status *status, struct psd_node **nodes, size_t count)
     status->nodes = *nodes;
     status->node_count = count;
     status->known_ns = now_ns;
+    status->heard_ns = now_ns;
     pthread_mutex_unlock(&status->mutex);
     *nodes = old;
+}
+
+/* A master that speaks lives: a table of nodes may wait behind what its members tell. */
+static void
+heard(struct status *status)
+{
+    pthread_mutex_lock(&status->mutex);
+    status->heard_ns = psi_monotonic_ns();
+    pthread_mutex_unlock(&status->mutex);
 }
 
 static void
 told(void *context, uint8_t role, uint32_t rank, uint32_t lane, const struct psi_telling *telling)
 {
-    feed_told(context, role, rank, lane, telling);
+    struct status *status = context;
+
+    heard(status);
+    feed_told(status->feed, role, rank, lane, telling);
 }
 
 static void
 table(void *context, const struct psi_table_info *info)
 {
-    feed_table(context, info);
+    struct status *status = context;
+
+    heard(status);
+    feed_table(status->feed, info);
 }
 
 static void *
@@ -134,25 +150,26 @@ status_start(struct status *status, const char *master_address, uint32_t every_m
         .every_ms = every_ms,
         .trouble = "no memory for what the master tells",
         .feed = feed,
-        .watcher = {.context = feed, .told = told, .table = table},
+        .watcher = {.context = status, .told = told, .table = table},
     };
     status->nodes = calloc(STATUS_NODES_MAX, sizeof(*status->nodes));
     if (status->nodes == NULL) {
         return false;
     }
+    pthread_mutex_init(&status->mutex, NULL); /* the observer may hear something at once */
     made = psi_observer_create(master_address, EAGER_MS, ANSWER_MS,
                                feed != NULL ? &status->watcher : NULL, &status->observer, &err);
     if (made != PSD_OK) {
+        pthread_mutex_destroy(&status->mutex);
         snprintf(status->trouble, sizeof(status->trouble), "%.150s", err.text);
         return false;
     }
     status->trouble[0] = '\0';
-    pthread_mutex_init(&status->mutex, NULL);
     status->started = pthread_create(&status->thread, NULL, follow, status) == 0;
     if (!status->started) {
         snprintf(status->trouble, sizeof(status->trouble), "no thread to listen to the master");
-        pthread_mutex_destroy(&status->mutex);
         psi_observer_destroy(status->observer);
+        pthread_mutex_destroy(&status->mutex);
     }
     return status->started;
 }
@@ -187,14 +204,14 @@ status_refresh(struct status *status)
 uint64_t
 status_silence_ms(struct status *status)
 {
-    uint64_t known_ns = 0;
+    uint64_t heard_ns = 0;
 
     if (status->started) {
         pthread_mutex_lock(&status->mutex);
-        known_ns = status->trouble[0] == '\0' ? status->known_ns : 0;
+        heard_ns = status->trouble[0] == '\0' && status->known_ns != 0 ? status->heard_ns : 0;
         pthread_mutex_unlock(&status->mutex);
     }
-    return known_ns == 0 ? 0 : (psi_monotonic_ns() - known_ns) / 1000000;
+    return heard_ns == 0 ? 0 : (psi_monotonic_ns() - heard_ns) / 1000000;
 }
 
 size_t

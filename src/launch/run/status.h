@@ -38,6 +38,7 @@ struct status {
     pthread_t thread;
     pthread_mutex_t mutex;
     uint64_t known_ns; /* when the last table came; 0: none yet */
+    uint64_t heard_ns; /* ... or anything else */
     struct status_figures figures;
     struct psd_node *nodes; /* owned: of that table */
     size_t node_count;
@@ -53,7 +54,7 @@ void status_stop(struct status *status);
 /* Asks once more, now, and waits for the answer, a moment: soon there may be nobody to ask. */
 void status_refresh(struct status *status);
 
-/* How long ago the last table came; 0: none has come, or none will. */
+/* How long ago the master said anything; 0: it has not told of the nodes yet, or never will. */
 uint64_t status_silence_ms(struct status *status);
 
 /* The master's last answer: at most `capacity` nodes. Returns how many. */
