@@ -221,7 +221,8 @@ join(struct master_bed *bed, uint8_t role, uint32_t rank, uint64_t life)
                               .rank = rank,
                               .lanes = in_server ? 1 : 0,
                               .life = life,
-                              .kernel_revision = PSI_KERNEL_REVISION};
+                              .kernel_revision = PSI_KERNEL_REVISION,
+                              .tells = role == PSI_ROLE_SERVER || role == PSI_ROLE_WORKER};
 
     if (in_server) {
         snprintf(hello.address, sizeof(hello.address), "test://lane%u", rank);

@@ -1292,6 +1292,31 @@ test_members_tell_while_somebody_watches(void **state)
     master_bed_stop(bed);
 }
 
+/* If this fails, a member of an earlier version, which does not know SUBSCRIBE, hangs up again and
+ * again because somebody watches. */
+static void
+test_members_that_cannot_tell_are_not_asked(void **state)
+{
+    struct master_bed *bed = start_job(2, 1, PSI_DEATH_FAIL);
+    const struct psi_hello old = {.role = PSI_ROLE_WORKER,
+                                  .life = bed->worker[0]->life,
+                                  .kernel_revision = PSI_KERNEL_REVISION,
+                                  .incarnation = 1};
+    struct peer *back = dial(bed);
+
+    (void)state;
+    watch(bed, observe(bed), 2000);
+    assert_int_equal(wanted_ms(bed->worker[0]), 2000);
+    hang_up(bed->worker[0], "closed");
+    say_hello(bed, back, (struct psi_frame){.type = PSI_FRAME_HELLO}, &old);
+    (void)hear_welcome(back);
+    watch(bed, observe(bed), 500);
+    assert_int_equal(wanted_ms(bed->worker[1]), 500);
+    assert_int_equal(wanted_ms(back), -1);
+    assert_false(is_gone(back));
+    master_bed_stop(bed);
+}
+
 /* If this fails, what a worker counts is told as somebody else's, or a member that tells nonsense
  * is believed. */
 static void
@@ -1458,6 +1483,7 @@ main(void)
         cmocka_unit_test(test_subscriber_is_told_again_and_again),
         cmocka_unit_test(test_subscriber_cannot_hurry_the_master),
         cmocka_unit_test(test_members_tell_while_somebody_watches),
+        cmocka_unit_test(test_members_that_cannot_tell_are_not_asked),
         cmocka_unit_test(test_metrics_are_passed_on),
         cmocka_unit_test(test_subscriber_that_does_not_read_gets_fewer),
         cmocka_unit_test(test_slow_subscriber_hears_of_nodes_between_metrics),

@@ -53,14 +53,23 @@ master_on_metrics(struct session *session, const void *body, size_t bytes, struc
 
 /* ---- whether members tell ------------------------------------------------------------------ */
 
-void
-master_watch_member(const struct master *master, struct session *session)
+/* A member of an earlier version does not know SUBSCRIBE, and would hang up. */
+static void
+ask(const struct master *master, struct session *session)
 {
     const struct psi_frame frame = master_frame(master, PSI_FRAME_SUBSCRIBE);
     const struct psi_subscribe subscribe = {.every_ms = master->watched_ms, .metrics = true};
 
-    if (session != NULL && session->guest.conn != NULL && master->watched_ms > 0) {
+    if (session->guest.conn != NULL && session->hello.tells) {
         master_posted(session, psi_post_subscribe(session->guest.conn, &frame, &subscribe));
+    }
+}
+
+void
+master_watch_member(const struct master *master, struct session *session)
+{
+    if (session != NULL && master->watched_ms > 0) {
+        ask(master, session);
     }
 }
 
@@ -87,8 +96,6 @@ void
 master_watch(struct master *master)
 {
     const uint32_t every_ms = wanted_ms(master);
-    const struct psi_frame frame = master_frame(master, PSI_FRAME_SUBSCRIBE);
-    const struct psi_subscribe subscribe = {.every_ms = every_ms, .metrics = true};
 
     if (every_ms == master->watched_ms) {
         return;
@@ -96,8 +103,8 @@ master_watch(struct master *master)
     master->watched_ms = every_ms;
     for (struct session *session = session_first(master); session != NULL;
          session = session_next(session)) {
-        if (session->guest.conn != NULL && session->kind == SESSION_MEMBER) {
-            master_posted(session, psi_post_subscribe(session->guest.conn, &frame, &subscribe));
+        if (session->kind == SESSION_MEMBER) {
+            ask(master, session);
         }
     }
 }

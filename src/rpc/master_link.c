@@ -65,6 +65,7 @@ hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
     (void)peer;
     link->events->hello(link->owner, hello_p);
     hello_p->term = link->term;
+    hello_p->tells = link->events->tell != NULL;
 }
 
 /* It will learn from our HELLO that it is not the master any more. */

@@ -68,6 +68,7 @@ struct psi_hello {
     uint64_t host; /* worker: those that may be on one host have the same; 0: not to be asked */
     uint32_t term; /* of the last master that it has met; 0: none yet */
     uint32_t view; /* the one it has; 0: none yet */
+    bool tells;    /* to the master: it understands SUBSCRIBE, and answers with METRICS */
 };
 
 /* WELCOME by the master. */

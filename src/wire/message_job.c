@@ -66,7 +66,7 @@ void
 psi_subscribe_encode(struct psi_pack *pack, const struct psi_subscribe *subscribe)
 {
     psi_pack_u32(pack, subscribe->every_ms);
-    psi_pack_bool(pack, subscribe->metrics);
+    psi_pack_tail(pack, subscribe->metrics);
 }
 
 psd_status
@@ -77,7 +77,7 @@ psi_subscribe_decode(const uint8_t *bytes, size_t size, struct psi_subscribe *su
 
     psi_unpack_init(&unpack, "SUBSCRIBE", bytes, size, err);
     subscribe_p->every_ms = psi_unpack_u32(&unpack, "every_ms", 0, UINT32_MAX);
-    subscribe_p->metrics = psi_unpack_bool(&unpack, "metrics");
+    subscribe_p->metrics = psi_unpack_tail(&unpack, "metrics");
     return unpack.status;
 }
 

@@ -268,3 +268,17 @@ psi_unpack_skip(struct psi_unpack *unpack, const char *field, size_t bytes)
 {
     take(unpack, field, bytes);
 }
+
+void
+psi_pack_tail(struct psi_pack *pack, bool value)
+{
+    if (value) {
+        psi_pack_bool(pack, true);
+    }
+}
+
+bool
+psi_unpack_tail(struct psi_unpack *unpack, const char *field)
+{
+    return unpack->left > 0 && psi_unpack_bool(unpack, field);
+}

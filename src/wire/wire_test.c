@@ -572,6 +572,7 @@ fill_hello(uint64_t *random, struct sample *sample)
     hello->host = draw(random);
     hello->term = draw_below(random, PSI_TERM_MAX + 1);
     hello->view = (uint32_t)draw(random);
+    hello->tells = draw_below(random, 2) == 0;
 }
 
 static void
@@ -1089,6 +1090,57 @@ test_message_round_trips(void **state)
     free(bench);
 }
 
+static const struct kind *
+kind_named(const char *name)
+{
+    for (size_t i = 0; i < KINDS; i++) {
+        if (strcmp(kinds[i].name, name) == 0) {
+            return &kinds[i];
+        }
+    }
+    fail_msg("no message %s", name);
+    return NULL;
+}
+
+/* Fields that were appended later, and are not there when they are false. */
+static void
+set_tails(struct sample *sample, const struct kind *kind, bool value)
+{
+    if (strcmp(kind->name, "hello") == 0) {
+        sample->hello.tells = value;
+    } else if (strcmp(kind->name, "subscribe") == 0) {
+        sample->subscribe.metrics = value;
+    }
+}
+
+/* If this fails, a member or an observer of an earlier version is not understood: what it says ends
+ * before the fields that were appended since. */
+static void
+test_message_of_an_earlier_version_is_understood(void **state)
+{
+    static const char *const grown[] = {"hello", "subscribe"};
+    uint64_t random = *(uint64_t *)*state;
+    struct bench *bench = bench_create();
+
+    for (size_t i = 0; i < sizeof(grown) / sizeof(grown[0]); i++) {
+        const struct kind *kind = kind_named(grown[i]);
+        struct psd_error err;
+        size_t old;
+
+        kind->prepare(&bench->in);
+        kind->fill(&random, &bench->in);
+        set_tails(&bench->in, kind, true);
+        encode_in(bench, kind);
+        old = bench->size - 1;
+        set_tails(&bench->in, kind, false);
+        encode_in(bench, kind);
+        assert_int_equal(bench->size, old);
+        assert_int_equal(decode_out(bench, kind, old, &err), PSD_OK);
+        assert_true(kind->same(&bench->in, &bench->out));
+    }
+    free(bench);
+}
+
 /* If this fails, a short body is believed, or read past its end. */
 static void
 test_message_truncations_are_refused(void **state)
@@ -1102,6 +1154,7 @@ test_message_truncations_are_refused(void **state)
 
         kind->prepare(&bench->in);
         kind->fill(&random, &bench->in);
+        set_tails(&bench->in, kind, false);
         encode_in(bench, kind);
         for (size_t cut = 0; cut < bench->size; cut++) {
             if (decode_out(bench, kind, cut, &err) != PSD_ERR_PROTOCOL) {
@@ -1132,18 +1185,6 @@ test_message_ignores_what_follows(void **state)
         assert_true(kind->same(&bench->in, &bench->out));
     }
     free(bench);
-}
-
-static const struct kind *
-kind_named(const char *name)
-{
-    for (size_t i = 0; i < KINDS; i++) {
-        if (strcmp(kinds[i].name, name) == 0) {
-            return &kinds[i];
-        }
-    }
-    fail_msg("no message %s", name);
-    return NULL;
 }
 
 /* A random message with one field set, accepted or refused. `bench` and `random` are in scope. */
@@ -1517,6 +1558,7 @@ main(void)
         cmocka_unit_test(test_meta_round_trip_and_truncation),
         cmocka_unit_test(test_meta_tags),
         cmocka_unit_test(test_message_round_trips),
+        cmocka_unit_test(test_message_of_an_earlier_version_is_understood),
         cmocka_unit_test(test_message_truncations_are_refused),
         cmocka_unit_test(test_message_ignores_what_follows),
         cmocka_unit_test(test_meet_boundaries),
