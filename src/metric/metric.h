@@ -44,7 +44,7 @@ enum psi_metric_who {
       "rounds of chunks that closed, and asynchronous pushes that were applied")                   \
     X(7, ROUND_WAIT, round_wait, COUNTER, "nanoseconds", LANE,                                     \
       "time between the first and the last gradient of rounds, all together")                      \
-    X(8, ADD_TIME, add_time, COUNTER, "nanoseconds", WORKER | LANE,                                \
+    X(8, ADD_TIME, add_time, COUNTER, "nanoseconds", LANE,                                         \
       "time spent adding gradients and applying rules, of large chunks")                           \
     X(9, SLEEP_TIME, sleep_time, COUNTER, "nanoseconds", WORKER | LANE,                            \
       "time without anything to do; of a worker: in which its program waited")                     \
@@ -86,7 +86,9 @@ enum psi_metric_who {
     X(32, STEPS_UNTOLD, steps_untold, COUNTER, "steps", WORKER,                                    \
       "steps whose times were not told: more than fit between two tellings")                       \
     X(33, SEAL_TIME, seal_time, COUNTER, "nanoseconds", WORKER | LANE | MASTER,                    \
-      "time spent encrypting, decrypting and moving encrypted bytes")
+      "time spent encrypting, decrypting and moving encrypted bytes")                              \
+    X(34, POINTS_UNTOLD, points_untold, COUNTER, "numbers", WORKER,                                \
+      "reported numbers that were lost: under more than 64 names, or too many at a time")
 
 enum psi_metric {
 #define PSI_METRIC_ENUM(number, id, name, kind, unit, who, text) PSI_METRIC_##id = number,

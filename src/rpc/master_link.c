@@ -79,6 +79,17 @@ turn_away(struct psi_master_link *link, uint32_t term)
     psi_peer_reset(&link->peer, &reason);
 }
 
+/* every_ns 0: nobody watches. */
+static void
+tell_every(struct psi_master_link *link, uint64_t every_ns)
+{
+    link->tell_every_ns = every_ns;
+    link->tell_ns = every_ns > 0 ? psi_now_ns(link->peer.env) : UINT64_MAX;
+    if (every_ns == 0 && link->events->hush != NULL) {
+        link->events->hush(link->owner);
+    }
+}
+
 static void
 on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
 {
@@ -94,8 +105,7 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
     link->dead_ms = welcome->dead_ms;
     link->grace_ms = welcome->master_grace_ms;
     link->beat_ns = link->heartbeat_ms > 0 ? psi_now_ns(peer->env) : UINT64_MAX;
-    link->tell_every_ns = 0; /* it says so again */
-    link->tell_ns = UINT64_MAX;
+    tell_every(link, 0); /* it says so again */
     heard(link);
     link->events->on_up(link->owner, welcome);
 }
@@ -129,8 +139,7 @@ subscribed(struct psi_master_link *link, const void *payload, size_t bytes, stru
     const psd_status status = psi_subscribe_decode(payload, bytes, &asked, err);
 
     if (status == PSD_OK && link->events->tell != NULL) {
-        link->tell_every_ns = asked.every_ms * MS_NS;
-        link->tell_ns = asked.every_ms > 0 ? psi_now_ns(link->peer.env) : UINT64_MAX;
+        tell_every(link, asked.every_ms * MS_NS);
         link->look_ns = psi_master_link_due_ns(link);
     }
     return status;
@@ -187,9 +196,17 @@ psi_master_link_ping(struct psi_master_link *link)
 void
 psi_master_link_tell(struct psi_master_link *link)
 {
-    if (psi_master_link_is_up(link) && link->tell_every_ns > 0 &&
-        link->peer.conn->ops->queued_bytes(link->peer.conn) == 0) {
+    if (psi_master_link_is_up(link) && link->tell_every_ns > 0) {
         link->events->tell(link->owner);
+    }
+}
+
+/* A connection that is slower than we tell gets less of it, never a queue of it. */
+static void
+tell_if_taken(struct psi_master_link *link)
+{
+    if (link->peer.conn->ops->queued_bytes(link->peer.conn) == 0) {
+        psi_master_link_tell(link);
     }
 }
 
@@ -241,7 +258,7 @@ psi_master_link_look(struct psi_master_link *link, uint64_t now_ns)
         link->beat_ns = now_ns + link->heartbeat_ms * MS_NS;
     }
     if (psi_master_link_is_up(link) && now_ns >= link->tell_ns) {
-        psi_master_link_tell(link);
+        tell_if_taken(link);
         link->tell_ns = now_ns + link->tell_every_ns;
     }
     lost = is_lost(link, now_ns);

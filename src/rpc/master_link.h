@@ -20,7 +20,7 @@
 
 enum { PSI_DOUBT_MS = 50 };
 
-/* Required, but for on_down and tell. They run where the connection's events run. */
+/* Required, but for on_down, tell and hush. They run where the connection's events run. */
 struct psi_master_events {
     /* Fills in the HELLO of this attempt; as in struct psi_peer_events, like the next three. */
     void (*hello)(void *owner, struct psi_hello *hello_p);
@@ -37,6 +37,9 @@ struct psi_master_events {
     /* Somebody watches: METRICS are due (optional). Those of a connection that has not taken the
      * last ones are left out. */
     void (*tell)(void *owner);
+
+    /* Nobody watches any more, or it is not known whether somebody does (optional). */
+    void (*hush)(void *owner);
 };
 
 /* Thread: as the peer's. */
@@ -64,7 +67,7 @@ void psi_master_link_start(struct psi_master_link *link, struct psi_env *env, co
 /* A PING now, not with the next heartbeat. */
 void psi_master_link_ping(struct psi_master_link *link);
 
-/* METRICS now, if anybody watches, not when they are due: a last time before we leave. */
+/* METRICS now, if anybody watches, whatever waits in the queue: a last time before we leave. */
 void psi_master_link_tell(struct psi_master_link *link);
 
 /* After the master was lost, tries with a new connection and new patience. */

@@ -106,8 +106,7 @@ grow_rows(struct lane *lane, uint32_t to)
 
     if (!GROW(lane->sessions, from, to) || !GROW(lane->used, from, to) ||
         !GROW(lane->leaves, from, to) || !GROW(lane->given, from, to) ||
-        !GROW(lane->copies, from, to) || !GROW(lane->late_ns, from, to) ||
-        !GROW(lane->global.adders, from, to)) {
+        !GROW(lane->copies, from, to) || !GROW(lane->global.adders, from, to)) {
         return PSD_ERR_NO_MEMORY;
     }
     lane->rows = to;
@@ -400,7 +399,6 @@ lane_destroy(struct lane *lane)
     free(lane->copies);
     global_step_fini(lane);
     free(lane->scratch);
-    free(lane->late_ns);
     free(lane->telling);
     free(lane->metrics);
     free(lane);

@@ -98,9 +98,7 @@ struct round {
     struct round *prev;
     bool open;
     uint64_t opened_ns;  /* when its first gradient came ... */
-    uint64_t arrived_ns; /* ... and its last so far, ... */
-    uint64_t gap_ns;     /* ... so long after the one before */
-    uint32_t last;       /* whose that is */
+    uint64_t arrived_ns; /* ... and its last so far */
 };
 
 /* The result of a round that some workers hold until everybody has it (hold.c). */
@@ -279,7 +277,6 @@ struct lane {
     uint32_t window_bytes;
     struct psi_pool parked;      /* memory for requests that wait */
     uint64_t *used;              /* per rank: cost of its slots, against its window */
-    uint64_t *late_ns;           /* per rank: how long rounds waited for it alone */
     struct copies *copies;       /* per rank of who sent them */
     struct session **sessions;   /* per rank; NULL: not connected */
     struct psi_guests guests;    /* owned; struct session each, strangers too */
@@ -337,7 +334,7 @@ void round_drop(struct lane *lane, struct chunk *chunk, uint32_t rank);
 uint32_t gradient_cost(size_t bytes);
 
 /* waits.c */
-void round_gradient_came(struct lane *lane, struct round *round, uint32_t rank);
+void round_gradient_came(struct lane *lane, struct round *round);
 void round_waited(struct lane *lane, const struct round *round);
 int64_t timed_apply(struct lane *lane, const struct chunk *chunk,
                     const struct store_change *change);

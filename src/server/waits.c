@@ -1,5 +1,5 @@
 /*
- * waits.c - whom a lane's rounds wait for, and how the master is told what the lane counts.
+ * waits.c - how long a lane's rounds wait, and how the master is told what the lane counts.
  *
  * The clock is read once in a turn of the loop, when a gradient asks for it: what comes in one turn
  * came at one time.
@@ -12,8 +12,6 @@
 #include "rpc/post.h"
 #include "server/state.h"
 
-#define US_NS UINT64_C(1000)
-
 static uint64_t
 turn_began_ns(struct lane *lane)
 {
@@ -25,25 +23,21 @@ turn_began_ns(struct lane *lane)
 
 /* Before it joins the round. */
 void
-round_gradient_came(struct lane *lane, struct round *round, uint32_t rank)
+round_gradient_came(struct lane *lane, struct round *round)
 {
     const uint64_t now_ns = turn_began_ns(lane);
 
     if (round->slots == NULL) {
         round->opened_ns = now_ns;
-        round->arrived_ns = now_ns;
     }
-    round->gap_ns = now_ns - round->arrived_ns;
     round->arrived_ns = now_ns;
-    round->last = rank;
 }
 
-/* The round has closed: it waited for its last gradient alone since the one before. */
+/* The round has closed. */
 void
 round_waited(struct lane *lane, const struct round *round)
 {
     psi_metric_add(lane->metrics, PSI_METRIC_ROUND_WAIT, round->arrived_ns - round->opened_ns);
-    lane->late_ns[round->last] += round->gap_ns;
 }
 
 int64_t
@@ -58,32 +52,6 @@ timed_apply(struct lane *lane, const struct chunk *chunk, const struct store_cha
 }
 
 /* ---- telling ------------------------------------------------------------------------------- */
-
-/* Those that were waited for longest, if there are too many. */
-static void
-tell_late(const struct lane *lane, struct psi_telling *telling)
-{
-    for (uint32_t rank = 0; rank < lane->rows; rank++) {
-        const struct psi_late late = {.rank = rank, .wait_us = lane->late_ns[rank] / US_NS};
-        uint32_t at = telling->lates;
-
-        if (late.wait_us == 0) {
-            continue;
-        }
-        if (at == PSI_LATE_MAX) {
-            at = 0;
-            for (uint32_t i = 1; i < PSI_LATE_MAX; i++) {
-                at = telling->late[i].wait_us < telling->late[at].wait_us ? i : at;
-            }
-            if (telling->late[at].wait_us >= late.wait_us) {
-                continue;
-            }
-        } else {
-            telling->lates++;
-        }
-        telling->late[at] = late;
-    }
-}
 
 static void
 measure(struct lane *lane)
@@ -120,6 +88,5 @@ lane_tell(void *owner)
     memset(lane->telling, 0, sizeof(*lane->telling));
     measure(lane);
     psi_telling_count(lane->telling, lane->metrics);
-    tell_late(lane, lane->telling);
     (void)psi_post_telling(lane->master.peer.conn, &frame, lane->telling);
 }

@@ -46,12 +46,14 @@ enum {
     PSI_SCALARS_MAX = 64,       /* names that one worker may report under ... */
     PSI_SCALAR_NAME_MAX = 32,   /* ... with their NULs */
     PSI_POINTS_MAX = 256,       /* of these, in one METRICS */
-    PSI_STEPS_MAX = 128,        /* steps of which one METRICS tells the times */
-    PSI_LATE_MAX = 32,          /* workers that a lane waited for longest */
+    PSI_STEPS_MAX = 64,         /* steps of which one METRICS tells the times */
     PSI_TRAFFIC_MAX = 64,       /* servers, and tables, whose traffic a worker tells */
 };
 
 #define PSI_RANK_AUTO UINT32_MAX
+
+/* Steps that METRICS tell of: a number above it is nobody's, and no JSON has room for it. */
+#define PSI_TOLD_STEP_MAX (UINT64_C(1) << 62)
 
 /* HELLO: to the master by everybody, to a lane by a worker. */
 struct psi_hello {
@@ -205,12 +207,6 @@ struct psi_traffic {
     uint64_t bytes_in;
 };
 
-/* How long the rounds of a lane waited for a rank alone, all together. */
-struct psi_late {
-    uint32_t rank;
-    uint64_t wait_us;
-};
-
 struct psi_metric_value {
     uint16_t metric; /* enum psi_metric, or one that is not known here yet */
     uint64_t value;
@@ -230,8 +226,6 @@ struct psi_telling {
     struct psi_point point[PSI_POINTS_MAX];
     uint32_t steps;
     struct psi_step_times times[PSI_STEPS_MAX];
-    uint32_t lates;
-    struct psi_late late[PSI_LATE_MAX];
     uint32_t servers;
     struct psi_traffic server[PSI_TRAFFIC_MAX];
     uint32_t tables;

@@ -3,10 +3,14 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <inttypes.h>
+
 #include "wire/pack.h"
 
 /* Numbers of metrics that a later version may tell us of. */
 enum { METRIC_NUMBER_MAX = 4095 };
+
+_Static_assert((int)PSI_METRICS <= (int)PSI_METRICS_TOLD_MAX, "all metrics fit into one METRICS");
 
 static void
 pack_traffic(struct psi_pack *pack, uint32_t count, const struct psi_traffic *traffic)
@@ -62,11 +66,6 @@ psi_telling_encode(struct psi_pack *pack, const struct psi_telling *telling)
     for (uint32_t i = 0; i < telling->steps; i++) {
         pack_times(pack, &telling->times[i]);
     }
-    psi_pack_u32(pack, telling->lates);
-    for (uint32_t i = 0; i < telling->lates; i++) {
-        psi_pack_u32(pack, telling->late[i].rank);
-        psi_pack_u64(pack, telling->late[i].wait_us);
-    }
     pack_traffic(pack, telling->servers, telling->server);
     pack_traffic(pack, telling->tables, telling->table);
 }
@@ -82,6 +81,17 @@ psi_telling_count(struct psi_telling *telling, const struct psi_metrics *metrics
                 (struct psi_metric_value){.metric = metric, .value = value};
         }
     }
+}
+
+static uint64_t
+unpack_step(struct psi_unpack *unpack, const char *field)
+{
+    const uint64_t step = psi_unpack_u64(unpack, field);
+
+    if (step > PSI_TOLD_STEP_MAX) {
+        psi_unpack_refuse(unpack, field, "%" PRIu64 ", expected 0..2^62", step);
+    }
+    return step;
 }
 
 static void
@@ -113,7 +123,7 @@ unpack_points(struct psi_unpack *unpack, struct psi_telling *telling)
         struct psi_point *point = &telling->point[i];
 
         point->name = psi_unpack_u8(unpack, "point.name", 0, PSI_SCALARS_MAX - 1);
-        point->step = psi_unpack_u64(unpack, "point.step");
+        point->step = unpack_step(unpack, "point.step");
         point->value = psi_unpack_f64(unpack, "point.value"); /* a loss may well be NaN */
         if (unpack->status == PSD_OK && point->name >= telling->names) {
             psi_unpack_refuse(unpack, "point.name", "%u of %u names", point->name, telling->names);
@@ -124,7 +134,7 @@ unpack_points(struct psi_unpack *unpack, struct psi_telling *telling)
 static void
 unpack_times(struct psi_unpack *unpack, struct psi_step_times *times)
 {
-    times->step = psi_unpack_u64(unpack, "times.step");
+    times->step = unpack_step(unpack, "times.step");
     times->total_us = psi_unpack_u32(unpack, "times.total_us", 0, UINT32_MAX);
     times->compute_us = psi_unpack_u32(unpack, "times.compute_us", 0, UINT32_MAX);
     times->encode_us = psi_unpack_u32(unpack, "times.encode_us", 0, UINT32_MAX);
@@ -155,17 +165,12 @@ psi_telling_decode(const uint8_t *bytes, size_t size, struct psi_telling *tellin
     struct psi_unpack unpack;
 
     psi_unpack_init(&unpack, "METRICS", bytes, size, err);
-    telling_p->step = psi_unpack_u64(&unpack, "step");
+    telling_p->step = unpack_step(&unpack, "step");
     unpack_metrics(&unpack, telling_p);
     unpack_points(&unpack, telling_p);
     telling_p->steps = psi_unpack_u32(&unpack, "steps", 0, PSI_STEPS_MAX);
     for (uint32_t i = 0; i < telling_p->steps && unpack.status == PSD_OK; i++) {
         unpack_times(&unpack, &telling_p->times[i]);
-    }
-    telling_p->lates = psi_unpack_u32(&unpack, "lates", 0, PSI_LATE_MAX);
-    for (uint32_t i = 0; i < telling_p->lates && unpack.status == PSD_OK; i++) {
-        telling_p->late[i].rank = psi_unpack_u32(&unpack, "late.rank", 0, PSI_RANKS_MAX - 1);
-        telling_p->late[i].wait_us = psi_unpack_u64(&unpack, "late.wait_us");
     }
     telling_p->servers = unpack_traffic(&unpack, telling_p->server);
     telling_p->tables = unpack_traffic(&unpack, telling_p->table);

@@ -639,7 +639,7 @@ fill_points(uint64_t *random, struct psi_telling *telling)
     telling->points = draw_below(random, PSI_POINTS_MAX + 1);
     for (uint32_t i = 0; i < telling->points; i++) {
         telling->point[i].name = (uint8_t)draw_below(random, telling->names);
-        telling->point[i].step = draw(random);
+        telling->point[i].step = draw(random) % (PSI_TOLD_STEP_MAX + 1);
         telling->point[i].value = draw_f64(random);
     }
 }
@@ -649,7 +649,7 @@ fill_telling(uint64_t *random, struct sample *sample)
 {
     struct psi_telling *telling = &sample->telling;
 
-    telling->step = draw(random);
+    telling->step = draw(random) % (PSI_TOLD_STEP_MAX + 1);
     telling->metrics = draw_below(random, PSI_METRICS_TOLD_MAX + 1);
     for (uint16_t i = 0; i < telling->metrics; i++) {
         telling->metric[i] = (struct psi_metric_value){.metric = i, .value = draw(random)};
@@ -657,7 +657,7 @@ fill_telling(uint64_t *random, struct sample *sample)
     fill_points(random, telling);
     telling->steps = draw_below(random, PSI_STEPS_MAX + 1);
     for (uint32_t i = 0; i < telling->steps; i++) {
-        telling->times[i] = (struct psi_step_times){.step = draw(random),
+        telling->times[i] = (struct psi_step_times){.step = draw(random) % PSI_TOLD_STEP_MAX,
                                                     .total_us = (uint32_t)draw(random),
                                                     .compute_us = (uint32_t)draw(random),
                                                     .encode_us = (uint32_t)draw(random),
@@ -666,11 +666,6 @@ fill_telling(uint64_t *random, struct sample *sample)
                                                     .receive_us = (uint32_t)draw(random),
                                                     .alone_us = (uint32_t)draw(random),
                                                     .server = (uint32_t)draw(random)};
-    }
-    telling->lates = draw_below(random, PSI_LATE_MAX + 1);
-    for (uint32_t i = 0; i < telling->lates; i++) {
-        telling->late[i].rank = draw_below(random, PSI_RANKS_MAX);
-        telling->late[i].wait_us = draw(random);
     }
     fill_traffic(random, &telling->servers, telling->server);
     fill_traffic(random, &telling->tables, telling->table);

@@ -120,8 +120,6 @@ write_meeting(const char *directory)
         .point = {{.step = 3, .value = 0.5}},
         .steps = 1,
         .times = {{.step = 2, .total_us = 900, .compute_us = 500, .server = 1}},
-        .lates = 1,
-        .late = {{.rank = 1, .wait_us = 70}},
         .servers = 1,
         .server = {{.bytes_out = 64}},
         .tables = 1,

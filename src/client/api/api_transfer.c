@@ -83,11 +83,11 @@ aim_at_view_locked(psd_table *table, struct psi_transfer *transfer, struct psd_e
     return PSD_OK;
 }
 
-/* Is it large enough to be worth two looks at the clock? */
+/* Does anybody watch, and is it large enough to be worth two looks at the clock? */
 static bool
-is_timed(const struct psi_transfer *transfer)
+is_timed(const struct psi_client *client, const struct psi_transfer *transfer)
 {
-    return transfer->count >= PSI_METRIC_TIMED;
+    return client->steps.on && transfer->count >= PSI_METRIC_TIMED;
 }
 
 static psd_status
@@ -97,7 +97,7 @@ timed_check(const struct psd_table *table, struct psi_transfer *transfer, uint64
     uint64_t begun_ns;
     psd_status status;
 
-    if (!is_timed(transfer)) {
+    if (!is_timed(table->client, transfer)) {
         return check_finite(table, transfer, err);
     }
     begun_ns = psi_now_ns(table->client->env);
@@ -112,7 +112,7 @@ send_locked(psd_context *context, const psd_op *op, uint64_t encode_ns)
     struct step_clock *steps = &context->client->steps;
     const uint64_t begun_ns = op->started_ns; /* it may have ended, and be gone, after that */
 
-    if (!is_timed(&op->transfer)) {
+    if (!is_timed(context->client, &op->transfer)) {
         psi_context_send_locked(context);
         return;
     }

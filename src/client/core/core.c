@@ -155,6 +155,7 @@ static const struct psi_master_events master_events = {
     .on_frame = on_frame,
     .ping = ping,
     .tell = psi_client_tell,
+    .hush = psi_client_hush,
 };
 
 psd_status

@@ -367,6 +367,7 @@ void psi_client_over(struct psi_client *client, psd_status status, const char *f
 
 /* tell.c */
 void psi_client_tell(void *owner);
+void psi_client_hush(void *owner);
 
 /* ops.c */
 struct psd_op *psi_op_create(struct psi_client *client, struct psi_pool *pool, enum op_kind kind,

@@ -8,8 +8,11 @@
  * computing, and costs the step nothing.
  *
  * It runs while somebody watches, with every operation, so it costs little: the clock is read where
- * it is read anyway, at the beginning and the end of a turn (an event within a turn is noted, and gets its time at the
- * end of it), and what is told of a step is computed when it is told.
+ * it is read anyway, at the beginning and the end of a turn (an event within a turn is noted, and
+ * gets its time at the end of it), and only what is told of a step is computed.
+ *
+ * It knows one program: where several threads push and wait at a time, their times overlap, and are
+ * cut to what fits into the step.
  */
 #ifndef PSI_CLIENT_CORE_STEP_CLOCK_H
 #define PSI_CLIENT_CORE_STEP_CLOCK_H
@@ -26,7 +29,7 @@ struct step_parts {
     uint64_t receive_ns;
 };
 
-/* A step that runs, or has ended. */
+/* The step that runs. */
 struct step_record {
     uint64_t step;
     uint64_t pushed_ns;      /* its first push */
@@ -44,22 +47,29 @@ enum {
     STEP_BOTH = 4,     /* ... as has another one */
 };
 
-enum { STEP_RECORDS = 2 * PSI_STEPS_MAX }; /* a power of two, with room for the one that runs */
-
-/* Thread: as the client's. */
+/*
+ * Of many steps not all are told: those whose number is a multiple of 2^sparse. So all workers of a
+ * job tell of the same ones, at whatever moments they tell.
+ *
+ * Thread: as the client's; `on` may be read by any thread.
+ */
 struct step_clock {
-    bool on;                 /* somebody watches */
-    uint64_t step;           /* of the last push */
-    uint64_t count;          /* steps that have ended, ever: the running one has this number */
-    uint64_t told;           /* those below it were told, or lost */
-    bool running;            /* there is one */
-    bool is_large;           /* it moves tensors that are worth a look at the clock */
-    unsigned events;         /* of this turn */
-    uint64_t asleep_ns;      /* the program waits, since then; 0: it does not */
-    uint64_t woke_ns;        /* something came; 0: nobody looked when */
-    struct step_parts parts; /* since ever */
-    struct step_record *now; /* in last */
-    struct step_record last[STEP_RECORDS]; /* [number % STEP_RECORDS] */
+    _Atomic bool on;                /* somebody watches */
+    uint64_t step;                  /* of the last push */
+    uint64_t count;                 /* steps that have ended, ever */
+    uint64_t untold;                /* of them, those that were left out */
+    bool running;                   /* there is one */
+    bool is_large;                  /* it moves tensors that are worth a look at the clock */
+    unsigned events;                /* of this turn */
+    uint64_t asleep_ns;             /* the program waits, since then; 0: it does not */
+    uint64_t woke_ns;               /* something came; 0: nobody looked when */
+    struct step_parts parts;        /* since ever */
+    struct step_record now;         /* the one that runs */
+    struct step_parts before_parts; /* at the end of the one before, ... */
+    uint64_t before_ns;             /* ... which was then; 0: not known */
+    uint32_t sparse;
+    uint32_t done_count; /* to be told */
+    struct psi_step_times done[PSI_STEPS_MAX];
 };
 
 /* A push begins that is the first of its step. */
@@ -70,7 +80,7 @@ static inline void
 psi_step_clock_push(struct step_clock *clock, uint64_t step, uint64_t now_ns)
 {
     clock->step = step;
-    if (clock->on && (!clock->running || step > clock->now->step)) {
+    if (clock->on && (!clock->running || step > clock->now.step)) {
         psi_step_clock_begin(clock, step, now_ns);
     }
 }
@@ -89,9 +99,13 @@ psi_step_clock_turn(struct step_clock *clock, uint64_t now_ns)
     }
 }
 
-/* Takes the times of the steps that were not taken yet, PSI_STEPS_MAX at most. Returns how many, and
- * how many more there were. */
-uint32_t psi_step_clock_take(struct step_clock *clock, struct psi_step_times *times_p,
-                             uint64_t *lost_p);
+/* The times of the steps that were not told yet, PSI_STEPS_MAX at most. Returns how many. */
+uint32_t psi_step_clock_read(const struct step_clock *clock, struct psi_step_times *times_p);
+
+/* They were told. */
+void psi_step_clock_told(struct step_clock *clock);
+
+/* Nobody watches any more. What has ended may still be told. */
+void psi_step_clock_stop(struct step_clock *clock);
 
 #endif

@@ -31,6 +31,15 @@ sleep_between(struct step_clock *clock, uint64_t from_ns, uint64_t woke_ns)
     clock->woke_ns = woke_ns;
 }
 
+static uint32_t
+take(struct step_clock *clock, struct psi_step_times *times_p)
+{
+    const uint32_t count = psi_step_clock_read(clock, times_p);
+
+    psi_step_clock_told(clock);
+    return count;
+}
+
 /* If this fails, a worker's step is told as longer or shorter than it was, or its parts do not add
  * up. */
 static void
@@ -38,7 +47,6 @@ test_parts_add_up_to_the_step(void **state)
 {
     static struct step_clock clock;
     struct psi_step_times times[PSI_STEPS_MAX];
-    uint64_t lost;
 
     (void)state;
     memset(&clock, 0, sizeof(clock));
@@ -50,13 +58,13 @@ test_parts_add_up_to_the_step(void **state)
     clock.parts.send_ns += 200 * US;
     sleep_between(&clock, 5500 * US, 9000 * US);
     answer_all(&clock, 1, 9400 * US);
-    assert_int_equal(psi_step_clock_take(&clock, times, &lost), 0); /* it may go on */
-    psi_step_clock_push(&clock, 8, 9500 * US);                      /* another table */
+    assert_int_equal(take(&clock, times), 0);  /* it may go on */
+    psi_step_clock_push(&clock, 8, 9500 * US); /* another table */
     answer_all(&clock, 1, 9600 * US);
     psi_step_clock_push(&clock, 9, 20000 * US);
 
-    assert_int_equal(psi_step_clock_take(&clock, times, &lost), 1);
-    assert_int_equal(lost, 0);
+    assert_int_equal(take(&clock, times), 1);
+    assert_int_equal(clock.untold, 0);
     assert_int_equal(times[0].step, 8);
     assert_int_equal(times[0].total_us, 7600);
     assert_int_equal(times[0].encode_us, 100);
@@ -65,7 +73,7 @@ test_parts_add_up_to_the_step(void **state)
     assert_int_equal(times[0].receive_us, 400);
     assert_int_equal(times[0].compute_us, 3400);
     assert_int_equal(times[0].server, 1);
-    assert_int_equal(psi_step_clock_take(&clock, times, &lost), 0); /* told once */
+    assert_int_equal(take(&clock, times), 0); /* told once */
 }
 
 /* If this fails, the server that held up a step is not the one that is named. */
@@ -74,7 +82,6 @@ test_the_last_server_was_alone(void **state)
 {
     static struct step_clock clock;
     struct psi_step_times times[PSI_STEPS_MAX];
-    uint64_t lost;
 
     (void)state;
     memset(&clock, 0, sizeof(clock));
@@ -93,40 +100,147 @@ test_the_last_server_was_alone(void **state)
     answer_all(&clock, 0, 6000 * US);
     psi_step_clock_push(&clock, 3, 7000 * US);
 
-    assert_int_equal(psi_step_clock_take(&clock, times, &lost), 2);
+    assert_int_equal(take(&clock, times), 2);
     assert_int_equal(times[0].server, 0);
     assert_int_equal(times[0].alone_us, 2500);
     assert_int_equal(times[1].alone_us, 0);
 }
 
-/* If this fails, a worker that nobody asks for a while writes beyond its memory, or tells old steps
- * as new ones. */
+/* Steps of 10 us each, one after the other. */
 static void
-test_steps_beyond_its_memory_are_counted(void **state)
+run_steps(struct step_clock *clock, uint64_t from, uint64_t to)
 {
-    enum { STEPS = 3 * PSI_STEPS_MAX + 5 };
+    for (uint64_t step = from; step < to; step++) {
+        psi_step_clock_push(clock, step, step * 10 * US);
+        answer_all(clock, 0, (step * 10 + 5) * US);
+    }
+}
+
+/* If this fails, a worker that nobody asks for a while writes beyond its memory, or tells a part of
+ * the time only, or too few steps. */
+static void
+test_of_many_steps_some_are_told(void **state)
+{
     static struct step_clock clock;
     struct psi_step_times times[PSI_STEPS_MAX];
-    uint64_t lost;
+    uint32_t count;
 
     (void)state;
     memset(&clock, 0, sizeof(clock));
     psi_step_clock_push(&clock, 0, US); /* nobody watches */
-    assert_int_equal(psi_step_clock_take(&clock, times, &lost), 0);
+    assert_int_equal(take(&clock, times), 0);
     clock.on = true;
-    for (uint64_t step = 1; step <= STEPS; step++) {
-        psi_step_clock_push(&clock, step, step * 10 * US);
-        answer_all(&clock, 0, (step * 10 + 5) * US);
-        if (step == 3) {
-            assert_int_equal(psi_step_clock_take(&clock, times, &lost), 1);
-        }
-    }
-    assert_int_equal(psi_step_clock_take(&clock, times, &lost), PSI_STEPS_MAX);
-    assert_int_equal(lost, STEPS - 3 - PSI_STEPS_MAX);
-    for (unsigned i = 0; i < PSI_STEPS_MAX; i++) {
-        assert_int_equal(times[i].step, STEPS - PSI_STEPS_MAX + i);
+    run_steps(&clock, 1, 10001); /* the first is never told, and the last still runs */
+    count = take(&clock, times);
+    assert_true(count > PSI_STEPS_MAX / 4 && count <= PSI_STEPS_MAX);
+    assert_int_equal(clock.untold, 10000 - 2 - count);
+    for (uint32_t i = 0; i < count; i++) {
+        assert_int_equal(times[i].step, 256 * (i + 1));
         assert_int_equal(times[i].total_us, 10);
     }
+    assert_true(times[count - 1].step > 10000 - 256 - 1);
+}
+
+/* If this fails, workers that tell at other moments tell of other steps: nobody can put their times
+ * side by side, and whoever is slowest is not found. */
+static void
+test_workers_tell_of_the_same_steps(void **state)
+{
+    static struct step_clock one;
+    static struct step_clock other;
+    struct psi_step_times ones[PSI_STEPS_MAX];
+    struct psi_step_times others[PSI_STEPS_MAX];
+    uint32_t count;
+
+    (void)state;
+    memset(&one, 0, sizeof(one));
+    memset(&other, 0, sizeof(other));
+    one.on = true;
+    other.on = true;
+    run_steps(&one, 0, 500);
+    run_steps(&other, 0, 730);
+    (void)take(&one, ones);
+    (void)take(&other, others);
+    run_steps(&one, 500, 1000);
+    (void)take(&one, ones);
+    run_steps(&other, 730, 1230);
+    run_steps(&one, 1000, 1500);
+    count = take(&other, others); /* 729 .. 1228 */
+    assert_true(count > PSI_STEPS_MAX / 4);
+    for (uint32_t i = 0; i < count; i++) {
+        assert_int_equal(others[i].step % 8, 0);
+    }
+    count = take(&one, ones); /* 999 .. 1498 */
+    assert_true(count > PSI_STEPS_MAX / 4);
+    for (uint32_t i = 0; i < count; i++) {
+        assert_int_equal(ones[i].step, 1000 + 8 * i);
+    }
+}
+
+/* If this fails, a job that was fast once is told of in too few steps for ever. */
+static void
+test_slower_steps_are_all_told_again(void **state)
+{
+    static struct step_clock clock;
+    struct psi_step_times times[PSI_STEPS_MAX];
+    uint64_t step = 10000;
+
+    (void)state;
+    memset(&clock, 0, sizeof(clock));
+    clock.on = true;
+    run_steps(&clock, 0, step);
+    for (unsigned i = 0; i < 16; i++, step += 4) {
+        (void)take(&clock, times);
+        run_steps(&clock, step, step + 4);
+    }
+    assert_int_equal(take(&clock, times), 4);
+}
+
+/* If this fails, a worker that could not send what it had to tell has lost it; or one that nobody
+ * watches any more goes on looking at the clock. */
+static void
+test_what_was_not_told_stays(void **state)
+{
+    static struct step_clock clock;
+    struct psi_step_times times[PSI_STEPS_MAX];
+
+    (void)state;
+    memset(&clock, 0, sizeof(clock));
+    clock.on = true;
+    run_steps(&clock, 0, 5);
+    assert_int_equal(psi_step_clock_read(&clock, times), 3);
+    assert_int_equal(psi_step_clock_read(&clock, times), 3); /* it was not sent */
+    psi_step_clock_stop(&clock);
+    run_steps(&clock, 5, 9);
+    assert_int_equal(clock.count, 4);
+    assert_int_equal(take(&clock, times), 3);
+    clock.on = true;
+    run_steps(&clock, 20, 23);
+    assert_int_equal(take(&clock, times), 1); /* when the first began is not known */
+    assert_int_equal(times[0].step, 21);
+}
+
+/* If this fails, threads of a program that wait at a time give a step more time than it had. */
+static void
+test_parts_are_no_more_than_the_step(void **state)
+{
+    static struct step_clock clock;
+    struct psi_step_times times[PSI_STEPS_MAX];
+
+    (void)state;
+    memset(&clock, 0, sizeof(clock));
+    clock.on = true;
+    run_steps(&clock, 0, 1);
+    psi_step_clock_push(&clock, 1, 10 * US);
+    clock.parts.wait_ns += 70 * US;
+    clock.parts.send_ns += 50 * US;
+    answer_all(&clock, 0, 105 * US);
+    psi_step_clock_push(&clock, 2, 200 * US);
+    assert_int_equal(take(&clock, times), 1);
+    assert_int_equal(times[0].total_us, 100);
+    assert_int_equal(times[0].wait_us, 70);
+    assert_int_equal(times[0].send_us, 30);
+    assert_int_equal(times[0].compute_us, 0);
 }
 
 int
@@ -135,7 +249,11 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parts_add_up_to_the_step),
         cmocka_unit_test(test_the_last_server_was_alone),
-        cmocka_unit_test(test_steps_beyond_its_memory_are_counted),
+        cmocka_unit_test(test_of_many_steps_some_are_told),
+        cmocka_unit_test(test_workers_tell_of_the_same_steps),
+        cmocka_unit_test(test_slower_steps_are_all_told_again),
+        cmocka_unit_test(test_what_was_not_told_stays),
+        cmocka_unit_test(test_parts_are_no_more_than_the_step),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,59 +37,85 @@ name_number(struct scalars *scalars, const char *name)
     return scalars->names++;
 }
 
+/* As much of a name as there is room for, in whole characters of UTF-8. */
+static void
+cut_name(char name_p[PSI_SCALAR_NAME_MAX], const char *name)
+{
+    size_t bytes = strnlen(name, PSI_SCALAR_NAME_MAX);
+
+    if (bytes == PSI_SCALAR_NAME_MAX) {
+        bytes--;
+        while (bytes > 0 && ((uint8_t)name[bytes] & 0xc0) == 0x80) { /* the middle of one */
+            bytes--;
+        }
+    }
+    memcpy(name_p, name, bytes);
+    memset(name_p + bytes, 0, PSI_SCALAR_NAME_MAX - bytes);
+}
+
+/* A number that cannot be told is lost, and counted: that is no reason to stop a training. */
+static void
+keep_point(struct psi_client *client, const char *name, struct psi_point point)
+{
+    struct scalars *scalars = &client->scalars;
+    const uint32_t number = name_number(scalars, name);
+
+    if (number == UINT32_MAX) {
+        psi_metric_add(client->metrics, PSI_METRIC_POINTS_UNTOLD, 1);
+        return;
+    }
+    if (scalars->points == scalars->told + PSI_POINTS_MAX) { /* of too many the oldest are lost */
+        scalars->told++;
+        psi_metric_add(client->metrics, PSI_METRIC_POINTS_UNTOLD, client->steps.on);
+    }
+    point.name = (uint8_t)number;
+    scalars->point[scalars->points++ % PSI_POINTS_MAX] = point;
+}
+
 psd_status
 psi_client_report(struct psi_client *client, uint64_t step, const char *name, double value,
                   struct psd_error *err)
 {
-    struct psi_point point = {.step = step, .value = value};
     char known[PSI_SCALAR_NAME_MAX];
-    uint32_t number;
 
+    cut_name(known, name != NULL ? name : "");
+    if (step > PSI_TOLD_STEP_MAX) {
+        return psi_fail(err, PSD_ERR_INVALID, "report %s: step %" PRIu64 ", expected 0..2^62",
+                        known, step);
+    }
     client->scalars.reported = true;
     client->ping.step = step;
-    snprintf(known, sizeof(known), "%s", name != NULL ? name : "");
-    if (is_for_ping(client, known)) {
-        client->ping.value = value;
-        snprintf(client->ping.name, sizeof(client->ping.name), "%s", known);
-    }
     if (known[0] == '\0') {
         return PSD_OK;
     }
-    number = name_number(&client->scalars, known);
-    if (number == UINT32_MAX) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "report %s: this worker reports under %d other names already", known,
-                        PSI_SCALARS_MAX);
+    if (is_for_ping(client, known)) {
+        client->ping.value = value;
+        memcpy(client->ping.name, known, sizeof(known));
     }
-    point.name = (uint8_t)number;
-    client->scalars.point[client->scalars.points++ % PSI_POINTS_MAX] = point;
+    keep_point(client, known, (struct psi_point){.step = step, .value = value});
     return PSD_OK;
 }
 
 static void
-tell_scalars(struct psi_client *client, struct psi_telling *telling)
+tell_scalars(const struct psi_client *client, struct psi_telling *telling)
 {
-    struct scalars *scalars = &client->scalars;
+    const struct scalars *scalars = &client->scalars;
 
     telling->names = scalars->names;
     memcpy(telling->name, scalars->name, scalars->names * sizeof(scalars->name[0]));
-    if (scalars->points > scalars->told + PSI_POINTS_MAX) { /* of too many the oldest are lost */
-        scalars->told = scalars->points - PSI_POINTS_MAX;
-    }
-    while (scalars->told < scalars->points) {
-        telling->point[telling->points++] = scalars->point[scalars->told++ % PSI_POINTS_MAX];
+    for (uint64_t number = scalars->told; number < scalars->points; number++) {
+        telling->point[telling->points++] = scalars->point[number % PSI_POINTS_MAX];
     }
 }
 
 static void
-tell_steps(struct psi_client *client, struct psi_telling *telling)
+tell_steps(const struct psi_client *client, struct psi_telling *telling)
 {
-    struct step_clock *clock = &client->steps;
-    uint64_t lost;
+    const struct step_clock *clock = &client->steps;
+    const uint64_t step = client->scalars.reported ? client->ping.step : clock->step;
 
-    telling->step = client->scalars.reported ? client->ping.step : clock->step;
-    telling->steps = psi_step_clock_take(clock, telling->times, &lost);
-    psi_metric_add(client->metrics, PSI_METRIC_STEPS_UNTOLD, lost);
+    telling->step = step < PSI_TOLD_STEP_MAX ? step : PSI_TOLD_STEP_MAX;
+    telling->steps = psi_step_clock_read(clock, telling->times);
 }
 
 static void
@@ -158,6 +185,7 @@ measure(const struct psi_client *client)
     sum_up(client);
     psi_metric_set(client->metrics, PSI_METRIC_STEPS, client->steps.count);
     psi_metric_set(client->metrics, PSI_METRIC_SEAL_TIME, psi_sealed_ns(client->env));
+    psi_metric_set(client->metrics, PSI_METRIC_STEPS_UNTOLD, client->steps.untold);
     psi_metric_set(client->metrics, PSI_METRIC_OPERATIONS, client->pending_count);
     psi_metric_set(client->metrics, PSI_METRIC_ENCODE_TIME, client->steps.parts.encode_ns);
     psi_metric_set(client->metrics, PSI_METRIC_SEND_TIME, client->steps.parts.send_ns);
@@ -191,5 +219,16 @@ psi_client_tell(void *owner)
     tell_traffic(client, client->telling);
     measure(client);
     psi_telling_count(client->telling, client->metrics);
-    (void)psi_post_telling(client->master.peer.conn, &frame, client->telling);
+    if (psi_post_telling(client->master.peer.conn, &frame, client->telling) == PSD_OK) {
+        client->scalars.told = client->scalars.points;
+        psi_step_clock_told(&client->steps);
+    } /* else they are told the next time */
+}
+
+void
+psi_client_hush(void *owner)
+{
+    struct psi_client *client = owner;
+
+    psi_step_clock_stop(&client->steps);
 }

@@ -155,37 +155,9 @@ tell_worker(json_t *process, const struct feed *feed, const struct feed_member *
     set(process, "scalars", tell_scalars(feed, member));
 }
 
-/* How long the rounds of a server waited for each worker alone, over all its lanes. */
-static json_t *
-tell_late(const struct feed *feed, const struct feed_member *member)
-{
-    json_t *late = json_array();
-
-    for (uint32_t rank = 0; rank < feed->workers; rank++) {
-        uint64_t wait_us = 0;
-
-        for (uint32_t lane = 0; lane < member->count; lane++) {
-            for (uint32_t i = 0; i < member->counts[lane].lates; i++) {
-                const struct psi_late *each = &member->counts[lane].late[i];
-
-                wait_us += each->rank == rank ? each->wait_us : 0;
-            }
-        }
-        if (wait_us > 0) {
-            json_t *one = json_object();
-
-            set(one, "worker", number(rank));
-            set(one, "wait_us", number(wait_us));
-            json_array_append_new(late, one);
-        }
-    }
-    return late;
-}
-
 static void
-tell_server(json_t *process, const struct feed *feed, const struct feed_member *member)
+tell_server(json_t *process, const struct feed_member *member)
 {
-    set(process, "late", tell_late(feed, member));
     set(process, "memory_bytes",
         number(feed_metric(member, PSI_METRIC_TABLE_MEMORY) +
                feed_metric(member, PSI_METRIC_POOL_USED)));
@@ -215,7 +187,7 @@ tell_process(const struct feed *feed, const struct feed_member *member, uint64_t
     if (member->role == PSD_ROLE_WORKER) {
         tell_worker(process, feed, member, furthest);
     } else if (member->role == PSD_ROLE_SERVER) {
-        tell_server(process, feed, member);
+        tell_server(process, member);
     }
     set(process, "metrics", tell_metrics(member));
     return process;

@@ -346,8 +346,6 @@ take_counts(struct feed *feed, struct feed_counts *counts, const struct psi_tell
             counts->value[telling->metric[i].metric] = telling->metric[i].value;
         }
     }
-    counts->lates = telling->lates;
-    memcpy(counts->late, telling->late, sizeof(counts->late));
     counts->told_ms = now_ms;
     counts->step = feed->waits.first;
     if (before.told_ms == 0 || elapsed_ms == 0) {

@@ -30,8 +30,6 @@ struct feed_counts {
     double cpu;        /* cores in use */
     double asleep;     /* 0 to 1: of the time between the last two tellings */
     double in_bytes_s; /* gradients that came, in a second */
-    uint32_t lates;    /* a lane: whom its rounds waited for */
-    struct psi_late late[PSI_LATE_MAX];
 };
 
 struct feed_member {
