@@ -16,20 +16,37 @@ curves_fini(struct curves *curves)
         free(curves->curves[i].points);
     }
     free(curves->curves);
+    free(curves->lists);
     *curves = (struct curves){0};
 }
 
 const struct curve *
 curves_find(const struct curves *curves, uint32_t worker, const char *name)
 {
-    for (uint32_t i = 0; i < curves->count; i++) {
-        const struct curve *curve = &curves->curves[i];
+    for (uint32_t i = 0; worker < curves->list_count && i < curves->lists[worker].count; i++) {
+        const struct curve *curve = &curves->curves[curves->lists[worker].number[i]];
 
-        if (curve->worker == worker && strcmp(curve->name, name) == 0) {
+        if (strcmp(curve->name, name) == 0) {
             return curve;
         }
     }
     return NULL;
+}
+
+static struct curve_list *
+list_of(struct curves *curves, uint32_t worker)
+{
+    if (worker >= curves->list_count) {
+        struct curve_list *grown = realloc(curves->lists, (worker + 1) * sizeof(*grown));
+
+        if (grown == NULL) {
+            return NULL;
+        }
+        memset(&grown[curves->list_count], 0, (worker + 1 - curves->list_count) * sizeof(*grown));
+        curves->lists = grown;
+        curves->list_count = worker + 1;
+    }
+    return &curves->lists[worker];
 }
 
 /* How many points a curve may have, so that all have room. */
@@ -38,31 +55,37 @@ fair_share(const struct curves *curves)
 {
     const uint32_t share = CURVES_POINTS_MAX / (curves->count > 0 ? curves->count : 1);
 
-    return share > CURVES_POINTS_EACH_MAX   ? CURVES_POINTS_EACH_MAX
-           : share < CURVES_POINTS_EACH_MIN ? CURVES_POINTS_EACH_MIN
-                                            : share;
+    return share > CURVES_POINTS_EACH_MAX ? CURVES_POINTS_EACH_MAX : share;
 }
 
-/* Every other point goes, from the last backwards: it stays. */
+/* Every other point goes, from the first on. The last one stays in any case. */
 static void
 thin_out(struct curve *curve)
 {
-    const uint32_t odd = (curve->count - 1) % 2;
+    const struct curve_point last = curve->points[curve->count - 1];
+    const uint32_t regular = curve->count - curve->is_passing;
+    const bool loses_last = regular % 2 == 0;
     uint32_t kept = 0;
 
-    for (uint32_t i = odd; i < curve->count; i += 2) {
+    for (uint32_t i = 0; i < regular; i += 2) {
         curve->points[kept++] = curve->points[i];
     }
-    curve->count = kept;
+    curve->skipped += loses_last ? curve->stride : 0;
     curve->stride *= 2;
+    curve->is_passing = curve->is_passing || loses_last;
+    if (curve->is_passing) {
+        curve->points[kept++] = last;
+    }
+    curve->count = kept;
 }
 
 static struct curve *
 add_curve(struct curves *curves, uint32_t worker, const char *name)
 {
+    struct curve_list *list = list_of(curves, worker);
     struct curve *grown;
 
-    if (curves->count == CURVES_MAX) {
+    if (list == NULL || list->count == CURVES_WORKER_MAX || curves->count == CURVES_MAX) {
         return NULL;
     }
     if ((curves->count & (curves->count - 1)) == 0) { /* a power of two, or none yet */
@@ -74,6 +97,7 @@ add_curve(struct curves *curves, uint32_t worker, const char *name)
         }
         curves->curves = grown;
     }
+    list->number[list->count++] = curves->count;
     grown = &curves->curves[curves->count++];
     *grown = (struct curve){.worker = worker, .stride = 1};
     snprintf(grown->name, sizeof(grown->name), "%s", name);
@@ -118,6 +142,13 @@ curves_open(struct curves *curves, uint32_t worker, const char *name)
     return curve != NULL ? (uint32_t)(curve - curves->curves) : CURVES_NONE;
 }
 
+static void
+drop_passing(struct curve *curve)
+{
+    curve->count -= curve->is_passing;
+    curve->is_passing = false;
+}
+
 void
 curves_add(struct curves *curves, uint32_t number, const struct curve_point *point)
 {
@@ -129,14 +160,14 @@ curves_add(struct curves *curves, uint32_t number, const struct curve_point *poi
     }
     curve = &curves->curves[number];
     curve->last = point->value;
-    if (++curve->skipped < curve->stride) {
-        return;
-    }
-    curve->skipped = 0;
+    drop_passing(curve);
     if (!make_room(curves, curve)) {
         curves->lost++;
         return;
     }
+    drop_passing(curve); /* thinning out may have left one */
+    curve->is_passing = curve->count > 0 && ++curve->skipped < curve->stride;
+    curve->skipped = curve->is_passing ? curve->skipped : 0;
     curve->points[curve->count] = *point;
     curve->points[curve->count++].number = ++curves->number;
 }

@@ -1,8 +1,9 @@
 /*
  * curves.h - what workers reported under names, as curves over steps.
  *
- * A curve that gets too long loses every other of its points: it keeps its whole length and its
- * last point, with fewer in between. All curves together have POINTS_MAX at most.
+ * A curve that gets too long loses every other of its points: it keeps its first and its last point,
+ * with fewer in between. All curves together have POINTS_MAX at most, and no worker's are so many
+ * that others have no room.
  */
 #ifndef LAUNCH_PAGE_CURVES_H
 #define LAUNCH_PAGE_CURVES_H
@@ -13,9 +14,9 @@
 
 enum {
     CURVES_MAX = 8192,
+    CURVES_WORKER_MAX = 64, /* of one worker */
     CURVES_POINTS_MAX = 200000,
     CURVES_POINTS_EACH_MAX = 4096,
-    CURVES_POINTS_EACH_MIN = 32,
     CURVES_NAME_BYTES = 32,
 };
 
@@ -36,13 +37,22 @@ struct curve {
     uint32_t capacity;
     uint32_t stride; /* of what came, one in so many is kept */
     uint32_t skipped;
+    bool is_passing; /* the last point is not one of these: the next takes its place */
     double last;
+};
+
+/* The curves of one worker, by their numbers. */
+struct curve_list {
+    uint32_t count;
+    uint32_t number[CURVES_WORKER_MAX];
 };
 
 /* Thread: guarded by its owner. */
 struct curves {
     struct curve *curves; /* owned */
     uint32_t count;
+    struct curve_list *lists; /* owned; by worker */
+    uint32_t list_count;
     uint64_t number; /* of the last point */
     uint64_t lost;   /* points without room: too many curves, or no memory */
 };

@@ -16,10 +16,11 @@ set(json_t *object, const char *key, json_t *value)
     json_object_set_new(object, key, value);
 }
 
+/* A number that is too large stays large, and does not become negative. */
 static json_t *
 number(uint64_t value)
 {
-    return json_integer((json_int_t)value);
+    return json_integer(value < INT64_MAX ? (json_int_t)value : INT64_MAX);
 }
 
 /* JSON has no NaN: a loss that is none is told as null. */

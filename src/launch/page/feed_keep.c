@@ -108,6 +108,9 @@ feed_process(struct feed *feed, uint32_t slot, const struct feed_process *proces
     }
     pthread_mutex_lock(&feed->lock);
     member = &feed->members[slot];
+    if (member->pid != process->pid) { /* another one: it counts from 0 */
+        member->count = 0;
+    }
     member->known = true;
     member->role = process->role;
     member->index = process->index;
@@ -360,9 +363,11 @@ take_counts(struct feed *feed, struct feed_counts *counts, const struct psi_tell
     counts->in_bytes_s = 1e3 * rate_of(before.value[PSI_METRIC_GRADIENT_BYTES_IN],
                                        counts->value[PSI_METRIC_GRADIENT_BYTES_IN], elapsed_ms);
     if (counts->step > before.step) {
+        const uint64_t now_ns = counts->value[PSI_METRIC_ADD_TIME];
+        const uint64_t before_ns = before.value[PSI_METRIC_ADD_TIME];
+
         counts->apply_us =
-            (counts->value[PSI_METRIC_ADD_TIME] - before.value[PSI_METRIC_ADD_TIME]) / 1000 /
-            (counts->step - before.step);
+            now_ns > before_ns ? (now_ns - before_ns) / 1000 / (counts->step - before.step) : 0;
     }
 }
 

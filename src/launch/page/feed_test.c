@@ -165,6 +165,116 @@ test_steps_go_on_without_those_that_left(void **state)
     feed_destroy(feed);
 }
 
+/* If this fails, a straggler of a fast job is not found: its workers tell of their last steps at
+ * different moments, and the time that they wait for it is said to be the servers'. */
+static void
+test_nobody_is_blamed_before_all_have_told(void **state)
+{
+    struct feed *feed = begin(2, 1);
+    char text[512];
+
+    (void)state;
+    for (uint64_t step = 0; step < 2000; step += 2) { /* one has told of even steps ... */
+        tell_step(feed, 0, step, 1000, 2200);
+        tell_step(feed, 1, step + 1, 2100, 2200); /* ... and the other of odd ones */
+    }
+    feed_sentence(feed, text, sizeof(text));
+    assert_string_equal(text, "");
+    for (uint64_t step = 4000; step < 4200; step += 8) { /* one is far ahead, as it tells first */
+        tell_step(feed, 0, step, 1000, 2200);
+    }
+    for (uint64_t step = 4000; step < 4200; step += 8) {
+        tell_step(feed, 1, step, 2100, 2200);
+    }
+    feed_waiting(feed, text, sizeof(text));
+    assert_string_equal(text, "waiting for worker 1 (50 %)");
+    feed_destroy(feed);
+}
+
+/* If this fails, in a job of many workers the first that tell push each other's steps out before the
+ * last have told. */
+static void
+test_a_thousand_workers_tell_one_after_the_other(void **state)
+{
+    enum { WORKERS = 1024 };
+    struct feed *feed = begin(WORKERS, 1);
+    char text[512];
+
+    (void)state;
+    for (uint32_t rank = 0; rank < WORKERS; rank++) {
+        for (uint64_t step = 0; step < PSI_STEPS_MAX; step++) {
+            tell_step(feed, rank, 4 * step, rank == 500 ? 2100 : 1000, 2200);
+        }
+    }
+    assert_int_equal(feed->waits.number, PSI_STEPS_MAX);
+    feed_waiting(feed, text, sizeof(text));
+    assert_string_equal(text, "waiting for worker 500 (50 %)");
+    feed_destroy(feed);
+}
+
+/* If this fails, one worker that tells a wild number keeps everybody from seeing who is waited for,
+ * for the rest of the job; or a job that goes back to a checkpoint does. */
+static void
+test_a_wild_step_stops_nothing(void **state)
+{
+    struct feed *feed = begin(3, 1);
+
+    (void)state;
+    for (uint64_t step = 0; step < 100; step++) {
+        tell_step(feed, 0, step, 1000, 2200);
+        tell_step(feed, 1, step, 2100, 2200);
+        tell_step(feed, 2, step, 1000, 2200);
+        tell_step(feed, 2, PSI_TOLD_STEP_MAX - step, 1000, 2200);
+    }
+    assert_int_equal(feed->waits.number, 100);
+    for (uint64_t step = 50; step < 60; step++) { /* all go back */
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            tell_step(feed, rank, step, 1000, 2200);
+        }
+    }
+    assert_true(feed->waits.number >= 109); /* of the first step, two told too early */
+    feed_destroy(feed);
+}
+
+static void
+tell_added(struct feed *feed, uint64_t add_ns)
+{
+    static struct psi_telling telling;
+
+    memset(&telling, 0, sizeof(telling));
+    telling.metrics = 1;
+    telling.metric[0] = (struct psi_metric_value){.metric = PSI_METRIC_ADD_TIME, .value = add_ns};
+    if (feed->members[1].counts != NULL) {
+        feed->members[1].counts[0].told_ms--; /* that was a while ago */
+    }
+    feed_told(feed, PSI_ROLE_SERVER, 0, 0, &telling);
+}
+
+/* If this fails, a server that was replaced seems to need ages for its arithmetic, or to have
+ * counted what its predecessor did. */
+static void
+test_a_replaced_server_counts_from_0(void **state)
+{
+    struct feed *feed = begin(1, 1);
+
+    (void)state;
+    tell_added(feed, 50000000);
+    tell_step(feed, 0, 1, 100, 200);
+    tell_added(feed, 60000000);
+    assert_true(feed->waits.apply_us > 0);
+    tell_step(feed, 0, 2, 100, 200);
+    tell_added(feed, 1000); /* it came back before psd_run heard that it had gone */
+    assert_int_equal(feed->waits.apply_us, 0);
+    feed_process(feed, 1,
+                 &(struct feed_process){.name = "server 0",
+                                        .role = PSD_ROLE_SERVER,
+                                        .host = "",
+                                        .pid = 999,
+                                        .state = FEED_RUNNING});
+    assert_int_equal(feed_metric(&feed->members[1], PSI_METRIC_ADD_TIME), 0);
+    feed_destroy(feed);
+}
+
 /* If this fails, a page that looks twice a second is sent everything again, or misses something. */
 static void
 test_a_reader_gets_what_is_new(void **state)
@@ -232,13 +342,26 @@ test_hostile_text_stays_text(void **state)
     feed_destroy(feed);
 }
 
+static uint32_t
+points_of_all(const struct curves *curves)
+{
+    uint32_t points = 0;
+
+    for (uint32_t i = 0; i < curves->count; i++) {
+        points += curves->curves[i].count;
+    }
+    return points;
+}
+
 /* If this fails, watching a long job takes all memory, or its curves lose their beginning or end. */
 static void
 test_what_is_kept_is_bounded(void **state)
 {
-    struct feed *feed = begin(1, 1);
+    enum { WORKERS = 200, NAMES = 50 };
+    struct feed *feed = begin(WORKERS, 1);
     static char line[FEED_LINE_BYTES_MAX * 2];
     const struct curve *curve;
+    char name[32];
 
     (void)state;
     memset(line, 'x', sizeof(line));
@@ -248,21 +371,44 @@ test_what_is_kept_is_bounded(void **state)
     assert_true(feed->line_bytes <= FEED_LOG_BYTES_MAX);
     for (uint64_t step = 0; step < 100000; step++) {
         tell_point(feed, 0, "loss", step, (double)step);
+        curve = curves_find(&feed->curves, 0, "loss");
+        assert_int_equal(curve->points[0].step, 0);
+        assert_int_equal(curve->points[curve->count - 1].step, step);
     }
-    curve = curves_find(&feed->curves, 0, "loss");
     assert_true(curve->count <= CURVES_POINTS_EACH_MAX && curve->count > 1000);
-    assert_true(curve->points[0].step < 200);
-    assert_true(curve->points[curve->count - 1].step > 99900);
-    for (uint32_t i = 0; i < 20000; i++) {
-        char name[32];
-
-        snprintf(name, sizeof(name), "name%u", i);
-        tell_point(feed, 0, name, i, 1);
+    for (uint32_t i = 1; i + 1 < curve->count; i++) { /* one as far from the next as the other */
+        assert_int_equal(curve->points[i].step, i * curve->stride);
+    }
+    for (uint32_t i = 0; i < WORKERS * NAMES; i++) {
+        snprintf(name, sizeof(name), "name%u", i / WORKERS);
+        for (uint64_t step = 0; step < 40; step++) {
+            tell_point(feed, i % WORKERS, name, step, 1);
+        }
     }
     assert_int_equal(feed->curves.count, CURVES_MAX);
     assert_true(feed->curves.lost > 0);
+    assert_true(points_of_all(&feed->curves) <= CURVES_POINTS_MAX);
     curve = curves_find(&feed->curves, 0, "loss");
-    assert_true(curve->count <= CURVES_POINTS_EACH_MIN);
+    assert_int_equal(curve->points[0].step, 0);
+    assert_int_equal(curve->points[curve->count - 1].step, 99999);
+    feed_destroy(feed);
+}
+
+/* If this fails, one worker that makes names up takes the curves of all others. */
+static void
+test_a_worker_has_its_share_of_curves(void **state)
+{
+    struct feed *feed = begin(2, 1);
+    char name[32];
+
+    (void)state;
+    for (uint32_t i = 0; i < 2 * CURVES_MAX; i++) {
+        snprintf(name, sizeof(name), "name%u", i);
+        tell_point(feed, 0, name, i, 1);
+    }
+    tell_point(feed, 1, "loss", 1, 1);
+    assert_int_equal(feed->curves.count, CURVES_WORKER_MAX + 1);
+    assert_non_null(curves_find(&feed->curves, 1, "loss"));
     feed_destroy(feed);
 }
 
@@ -273,9 +419,14 @@ main(void)
         cmocka_unit_test(test_the_slowest_worker_is_named),
         cmocka_unit_test(test_a_slow_server_is_named),
         cmocka_unit_test(test_steps_go_on_without_those_that_left),
+        cmocka_unit_test(test_nobody_is_blamed_before_all_have_told),
+        cmocka_unit_test(test_a_thousand_workers_tell_one_after_the_other),
+        cmocka_unit_test(test_a_wild_step_stops_nothing),
+        cmocka_unit_test(test_a_replaced_server_counts_from_0),
         cmocka_unit_test(test_a_reader_gets_what_is_new),
         cmocka_unit_test(test_hostile_text_stays_text),
         cmocka_unit_test(test_what_is_kept_is_bounded),
+        cmocka_unit_test(test_a_worker_has_its_share_of_curves),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -66,18 +66,26 @@ look_at_server(const struct feed_member *member, double *asleep_p, double *in_by
     }
 }
 
+/* Is it one of them that is waited for most of the time, and worth its name? */
+static bool
+is_one_server(const struct feed *feed, const struct waits_sum *sum)
+{
+    return sum->server < feed->servers && 2 * sum->named_us > sum->waited_us &&
+           per_cent(sum->named_us, sum->total_us) >= WORTH_SAYING;
+}
+
 static void
 say_server(const struct feed *feed, const struct waits_sum *sum, char *text_p, size_t size)
 {
-    const unsigned share = per_cent(sum->server_us, sum->total_us);
+    const unsigned share = per_cent(sum->named_us, sum->total_us);
     const struct feed_member *member;
     char name[FEED_HOST_BYTES + 32];
     double in_bytes_s;
     double asleep;
 
-    if (sum->server >= feed->servers) {
+    if (!is_one_server(feed, sum)) {
         snprintf(text_p, size, "step %llu: %u %% of the time everybody waited for the servers",
-                 (unsigned long long)sum->step, share);
+                 (unsigned long long)sum->step, per_cent(sum->server_us, sum->total_us));
         return;
     }
     member = &feed->members[1 + sum->server];
@@ -159,8 +167,11 @@ feed_waiting(struct feed *feed, char *text_p, size_t size)
                  per_cent(sum.worker_us, sum.total_us));
         break;
     case WAITED_SERVER:
-        if (sum.server < feed->servers) {
+        if (is_one_server(feed, &sum)) {
             snprintf(text_p, size, "waiting for server %u (%u %%)", sum.server,
+                     per_cent(sum.named_us, sum.total_us));
+        } else {
+            snprintf(text_p, size, "waiting for the servers (%u %%)",
                      per_cent(sum.server_us, sum.total_us));
         }
         break;

@@ -9,16 +9,22 @@
 #include <string.h>
 
 enum {
-    CELLS = 65536, /* times that are kept until all workers have told */
-    WINDOW_MIN = 32,
+    CELLS = 65536,                  /* times that are kept until all workers have told */
+    WINDOW_MIN = 2 * PSI_STEPS_MAX, /* one worker may tell twice before another tells once */
     WINDOW_MAX = 512,
 };
 
-/* Which workers have told of a step. */
+/* How many have told of a step. */
 struct waits_step {
     uint64_t step;
     uint32_t told;
     bool open;
+};
+
+struct waits_worker {
+    uint64_t last; /* the step that it told of last */
+    bool told;     /* it has told of any */
+    bool gone;     /* it tells nothing any more */
 };
 
 bool
@@ -27,14 +33,15 @@ waits_init(struct waits *waits, uint32_t workers)
     const uint32_t fair = CELLS / (workers > 0 ? workers : 1);
 
     *waits = (struct waits){.workers = workers > 0 ? workers : 1, .waits_for_workers = true};
+    waits->there = waits->workers;
     waits->window = fair < WINDOW_MIN ? WINDOW_MIN : fair > WINDOW_MAX ? WINDOW_MAX : fair;
     waits->steps = calloc(waits->window, sizeof(*waits->steps));
     waits->times = calloc((size_t)waits->window * waits->workers, sizeof(*waits->times));
     waits->order = calloc(waits->workers, sizeof(*waits->order));
-    waits->gone = calloc(waits->workers, sizeof(*waits->gone));
+    waits->worker = calloc(waits->workers, sizeof(*waits->worker));
     waits->rows = calloc(WAITS_KEPT, sizeof(*waits->rows));
     return waits->steps != NULL && waits->times != NULL && waits->order != NULL &&
-           waits->gone != NULL && waits->rows != NULL;
+           waits->worker != NULL && waits->rows != NULL;
 }
 
 void
@@ -43,14 +50,14 @@ waits_fini(struct waits *waits)
     free(waits->steps);
     free(waits->times);
     free(waits->order);
-    free(waits->gone);
+    free(waits->worker);
     free(waits->rows);
 }
 
 static struct psi_step_times *
-cell(const struct waits *waits, uint64_t step, uint32_t rank)
+cell(const struct waits *waits, uint32_t slot, uint32_t rank)
 {
-    return &waits->times[(step % waits->window) * waits->workers + rank];
+    return &waits->times[(size_t)slot * waits->workers + rank];
 }
 
 /* What it did before it waited. */
@@ -62,18 +69,18 @@ busy_us(const struct psi_step_times *times)
 
 /* Those that told of the step, by how long they were busy. Returns how many. */
 static uint32_t
-sort_workers(const struct waits *waits, uint64_t step)
+sort_workers(const struct waits *waits, uint32_t slot)
 {
     uint32_t count = 0;
 
     for (uint32_t rank = 0; rank < waits->workers; rank++) {
-        const struct psi_step_times *times = cell(waits, step, rank);
+        const struct psi_step_times *times = cell(waits, slot, rank);
         uint32_t at = count;
 
         if (times->total_us == 0) {
             continue;
         }
-        while (at > 0 && busy_us(cell(waits, step, waits->order[at - 1])) > busy_us(times)) {
+        while (at > 0 && busy_us(cell(waits, slot, waits->order[at - 1])) > busy_us(times)) {
             waits->order[at] = waits->order[at - 1];
             at--;
         }
@@ -83,15 +90,16 @@ sort_workers(const struct waits *waits, uint64_t step)
     return count;
 }
 
-/* The server that most workers heard of last: behind one that sends for its host nobody knows. */
+/* The server that some worker waited for longest when all others had answered it: of one that sends
+ * for its host nobody knows. */
 static uint32_t
-last_server(const struct waits *waits, uint64_t step, uint32_t count)
+last_server(const struct waits *waits, uint32_t slot, uint32_t count)
 {
     uint32_t found = WAITS_NOBODY;
     uint32_t longest_us = 0;
 
     for (uint32_t i = 0; i < count; i++) {
-        const struct psi_step_times *times = cell(waits, step, waits->order[i]);
+        const struct psi_step_times *times = cell(waits, slot, waits->order[i]);
 
         if (times->server != UINT32_MAX &&
             (found == WAITS_NOBODY || times->alone_us > longest_us)) {
@@ -103,19 +111,19 @@ last_server(const struct waits *waits, uint64_t step, uint32_t count)
 }
 
 static void
-make_row(struct waits *waits, uint64_t step)
+make_row(struct waits *waits, uint32_t slot)
 {
-    const uint32_t count = sort_workers(waits, step);
+    const uint32_t count = sort_workers(waits, slot);
     const struct psi_step_times *middle;
     const struct psi_step_times *slowest;
     uint64_t ahead_us;
-    struct waits_row row = {.step = step, .worker = WAITS_NOBODY};
+    struct waits_row row = {.step = waits->steps[slot].step, .worker = WAITS_NOBODY};
 
     if (count == 0) {
         return;
     }
-    middle = cell(waits, step, waits->order[(count - 1) / 2]);
-    slowest = cell(waits, step, waits->order[count - 1]);
+    middle = cell(waits, slot, waits->order[(count - 1) / 2]);
+    slowest = cell(waits, slot, waits->order[count - 1]);
     ahead_us = waits->waits_for_workers ? busy_us(slowest) - busy_us(middle) : 0;
     row.total_us = middle->total_us;
     row.compute_us = middle->compute_us;
@@ -127,90 +135,143 @@ make_row(struct waits *waits, uint64_t step)
     row.apply_us = waits->apply_us < row.server_us ? waits->apply_us : row.server_us;
     row.server_us -= row.apply_us;
     row.worker = count > 1 ? waits->order[count - 1] : WAITS_NOBODY;
-    row.server = last_server(waits, step, count);
+    row.server = last_server(waits, slot, count);
     row.ratio = middle->compute_us > 0 ? (float)slowest->compute_us / (float)middle->compute_us : 1;
     waits->rows[waits->number++ % WAITS_KEPT] = row;
 }
 
-static void
-close_step(struct waits *waits, uint64_t step)
+/* Without a clear majority nobody knows who was slowest: whoever has not told may be. */
+static bool
+is_worth_a_row(const struct waits *waits, const struct waits_step *step)
 {
-    struct waits_step *slot = &waits->steps[step % waits->window];
-
-    if (slot->open && slot->step == step) {
-        make_row(waits, step);
-        slot->open = false;
-    }
-    waits->first = step + 1;
+    return step->step >= waits->first && 4 * (uint64_t)step->told >= 3 * (uint64_t)waits->there;
 }
 
-/* Steps that are complete, and those that others have left behind. */
+/* Nobody tells of it any more. */
 static void
-close_up_to(struct waits *waits, uint64_t end)
+settle(struct waits *waits, uint32_t slot)
 {
-    while (waits->first < end) {
-        close_step(waits, waits->first);
-    }
-}
+    struct waits_step *step = &waits->steps[slot];
 
-static void
-begin_step(struct waits *waits, uint64_t step)
-{
-    struct waits_step *slot = &waits->steps[step % waits->window];
-
-    if (!slot->open) {
-        *slot = (struct waits_step){.step = step, .open = true};
-        memset(cell(waits, step, 0), 0, waits->workers * sizeof(*waits->times));
+    step->open = false;
+    if (is_worth_a_row(waits, step)) {
+        make_row(waits, slot);
+        waits->first = step->step + 1;
     }
 }
 
+/* The earliest open step before this one; WAITS_NOBODY: there is none. */
 static uint32_t
-workers_there(const struct waits *waits)
+find_earliest(const struct waits *waits, uint64_t before)
 {
-    uint32_t gone = 0;
+    uint32_t found = WAITS_NOBODY;
 
-    for (uint32_t rank = 0; rank < waits->workers; rank++) {
-        gone += waits->gone[rank];
+    for (uint32_t slot = 0; slot < waits->window; slot++) {
+        const struct waits_step *step = &waits->steps[slot];
+
+        if (step->open && step->step < before) {
+            before = step->step;
+            found = slot;
+        }
     }
-    return waits->workers - gone;
+    return found;
+}
+
+/* A worker's steps rise: all that came before are settled as well. */
+static void
+close_step(struct waits *waits, uint32_t slot)
+{
+    const uint64_t step = waits->steps[slot].step;
+    uint32_t earlier;
+
+    while (is_worth_a_row(waits, &waits->steps[slot]) &&
+           (earlier = find_earliest(waits, step)) != WAITS_NOBODY) {
+        settle(waits, earlier);
+    }
+    settle(waits, slot);
+}
+
+/* The slot of a step. A new one takes the place of the one that was begun longest ago. */
+static uint32_t
+slot_of(struct waits *waits, uint64_t step)
+{
+    uint32_t slot = waits->found;
+
+    for (uint32_t i = 0; i < waits->window; i++) { /* most often the next one */
+        slot = slot + 1 < waits->window ? slot + 1 : 0;
+        if (waits->steps[slot].open && waits->steps[slot].step == step) {
+            waits->found = slot;
+            return slot;
+        }
+    }
+    slot = waits->next;
+    waits->next = slot + 1 < waits->window ? slot + 1 : 0;
+    if (waits->steps[slot].open) {
+        close_step(waits, slot);
+    }
+    waits->steps[slot] = (struct waits_step){.step = step, .open = true};
+    memset(cell(waits, slot, 0), 0, waits->workers * sizeof(*waits->times));
+    waits->found = slot;
+    return slot;
+}
+
+/* Everybody has gone back, as to a checkpoint. */
+static bool
+all_are_before(const struct waits *waits, uint64_t step)
+{
+    for (uint32_t rank = 0; rank < waits->workers; rank++) {
+        const struct waits_worker *worker = &waits->worker[rank];
+
+        if (worker->told && !worker->gone && worker->last >= step) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void
+begin_again(struct waits *waits)
+{
+    for (uint32_t slot = 0; slot < waits->window; slot++) {
+        waits->steps[slot].open = false;
+    }
+    waits->first = 0;
 }
 
 void
 waits_add(struct waits *waits, uint32_t rank, const struct psi_step_times *times)
 {
+    struct waits_worker *worker;
     struct psi_step_times *at;
+    uint32_t slot;
 
     if (rank >= waits->workers || times->total_us == 0) {
         return;
     }
-    if (!waits->begun || times->step >= waits->first + 2 * (uint64_t)waits->window) {
-        close_up_to(waits, waits->begun ? waits->first + waits->window : 0);
-        waits->first = times->step; /* the first, or a jump */
-        waits->begun = true;
-    }
+    worker = &waits->worker[rank];
+    waits->there += worker->gone;
+    *worker = (struct waits_worker){.last = times->step, .told = true};
     if (times->step < waits->first) {
-        return; /* too late */
+        if (!all_are_before(waits, waits->first)) {
+            return; /* too late */
+        }
+        begin_again(waits);
     }
-    if (times->step >= waits->first + waits->window) {
-        close_up_to(waits, times->step - waits->window + 1);
-    }
-    begin_step(waits, times->step);
-    waits->gone[rank] = false;
-    at = cell(waits, times->step, rank);
-    waits->steps[times->step % waits->window].told += at->total_us == 0;
+    slot = slot_of(waits, times->step);
+    at = cell(waits, slot, rank);
+    waits->steps[slot].told += at->total_us == 0;
     *at = *times;
-    while (waits->steps[waits->first % waits->window].open &&
-           waits->steps[waits->first % waits->window].step == waits->first &&
-           waits->steps[waits->first % waits->window].told >= workers_there(waits)) {
-        close_step(waits, waits->first);
+    if (waits->steps[slot].told >= waits->there) {
+        close_step(waits, slot);
     }
 }
 
 void
 waits_leave(struct waits *waits, uint32_t rank)
 {
-    if (rank < waits->workers) {
-        waits->gone[rank] = true;
+    if (rank < waits->workers && !waits->worker[rank].gone) {
+        waits->worker[rank].gone = true;
+        waits->there--;
     }
 }
 
@@ -226,8 +287,6 @@ row_back(const struct waits *waits, uint32_t back)
 static void
 find_longest(const struct waits *waits, uint32_t rows, struct waits_sum *sum)
 {
-    uint64_t server_us = 0;
-
     sum->worker = WAITS_NOBODY;
     sum->server = WAITS_NOBODY;
     for (uint32_t i = 0; i < rows; i++) {
@@ -245,9 +304,9 @@ find_longest(const struct waits *waits, uint32_t rows, struct waits_sum *sum)
             sum->worker = candidate->worker;
             sum->worker_us = worker_us;
         }
-        if (candidate->server != WAITS_NOBODY && waited_us > server_us) {
+        if (candidate->server != WAITS_NOBODY && waited_us > sum->named_us) {
             sum->server = candidate->server;
-            server_us = waited_us;
+            sum->named_us = waited_us;
         }
     }
 }
@@ -291,6 +350,7 @@ waits_sum(const struct waits *waits)
 
         sum.total_us += row->total_us;
         sum.compute_us += row->compute_us + row->encode_us;
+        sum.waited_us += row->server_us + row->apply_us;
         sum.server_us += row->server_us + row->apply_us + row->send_us + row->receive_us;
     }
     find_longest(waits, rows, &sum);
@@ -301,10 +361,12 @@ waits_sum(const struct waits *waits)
 const struct psi_step_times *
 waits_times(const struct waits *waits, uint64_t step, uint32_t rank)
 {
-    const struct psi_step_times *times = cell(waits, step, rank);
+    for (uint32_t slot = 0; slot < waits->window; slot++) {
+        const struct psi_step_times *times = cell(waits, slot, rank);
 
-    return waits->steps[step % waits->window].step == step && times->step == step &&
-                   times->total_us > 0
-               ? times
-               : NULL;
+        if (times->step == step && times->total_us > 0) {
+            return times;
+        }
+    }
+    return NULL;
 }

@@ -42,23 +42,26 @@ struct waits_row {
 /* Thread: guarded by its owner. */
 struct waits {
     uint32_t workers;
+    uint32_t there;               /* of them, those that have not left */
     uint32_t window;              /* steps of which some workers have not told yet */
-    struct waits_step *steps;     /* owned; window of them, [step % window] */
+    struct waits_step *steps;     /* owned; window of them, in the order in which they were begun */
+    uint32_t next;                /* the one that was begun longest ago */
+    uint32_t found;               /* the one that was asked for last */
     struct psi_step_times *times; /* owned; window * workers */
     uint32_t *order;              /* owned scratch; workers */
-    bool *gone;                   /* owned; per worker: it tells nothing any more */
+    struct waits_worker *worker;  /* owned; by rank */
     uint64_t first;               /* steps before it are rows, or lost */
-    bool begun;
-    uint64_t number;        /* of rows, ever */
-    struct waits_row *rows; /* owned; [number % WAITS_KEPT] */
-    bool waits_for_workers; /* some table has rounds or a bound */
-    uint32_t apply_us;      /* of the busiest server, for a step, lately */
+    uint64_t number;              /* of rows, ever */
+    struct waits_row *rows;       /* owned; [number % WAITS_KEPT] */
+    bool waits_for_workers;       /* some table has rounds or a bound */
+    uint32_t apply_us;            /* of the busiest server, for a step, lately */
 };
 
 bool waits_init(struct waits *waits, uint32_t workers); /* false: no memory */
 void waits_fini(struct waits *waits);
 
-/* What a worker tells of one step. In any order of workers; a worker's steps rise. */
+/* What a worker tells of one step. In any order of workers; a worker's steps rise, unless all go back.
+ * A step is a row when all workers have told of it, or most have and later ones are rows. */
 void waits_add(struct waits *waits, uint32_t rank, const struct psi_step_times *times);
 
 /* A worker is not there any more: nobody waits for what it tells. */
@@ -70,11 +73,13 @@ struct waits_sum {
     uint32_t rows;
     uint64_t total_us;
     uint64_t compute_us;
-    uint64_t server_us;
+    uint64_t server_us; /* for servers and the network, with sending and receiving ... */
+    uint64_t waited_us; /* ... and without */
+    uint64_t named_us;  /* of that, in steps in which `server` answered last */
     uint64_t worker_us; /* for `worker` alone */
     uint32_t worker;    /* the one that was waited for longest */
     float ratio;        /* of it, the median over these steps */
-    uint32_t server;    /* the one that answered last most often */
+    uint32_t server;    /* the one that answered last for the longest time */
 };
 
 struct waits_sum waits_sum(const struct waits *waits);
