@@ -185,24 +185,24 @@ show_once(const char *name, const struct verb_options *options)
     char *answer = NULL;
     json_t *job;
 
-    if (jobs_ask(name, "show\n", &answer, &err) != PSD_OK) {
+    if (jobs_ask(name, options->json ? "feed\n" : "show\n", &answer, &err) != PSD_OK) {
         fprintf(stderr, "psd_run: %s\n", err.text);
         return WATCH_CODE_CANNOT_START;
     }
-    if (options->json) {
-        printf("%s\n", answer);
-        free(answer);
-        return 0;
-    }
     job = json_loads(answer, 0, NULL);
-    free(answer);
     if (job == NULL) {
-        fprintf(stderr, "psd_run: job %s gave an answer that is no JSON\n", name);
-        return WATCH_CODE_CANNOT_START;
+        fprintf(stderr,
+                "psd_run: the answer of job %s ends after %zu bytes, and is no JSON: we read too "
+                "slowly, or its psd_run is of another version; ask again\n",
+                name, strlen(answer));
+    } else if (options->json) {
+        printf("%s\n", answer);
+    } else {
+        print_job(job, options->no_trunc);
     }
-    print_job(job, options->no_trunc);
+    free(answer);
     json_decref(job);
-    return 0;
+    return job != NULL ? 0 : WATCH_CODE_CANNOT_START;
 }
 
 int

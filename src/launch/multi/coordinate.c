@@ -182,7 +182,7 @@ answer(void *context, const char *line)
     char by[CONTROL_LINE_BYTES];
     bool now;
 
-    if (strcmp(line, "show\n") == 0) {
+    if (strcmp(line, "show\n") == 0 || strcmp(line, "feed\n") == 0) {
         return tell_waiting(waiting);
     }
     if (control_wants_stop(line, &now, by)) {

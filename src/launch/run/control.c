@@ -32,7 +32,7 @@ stop_job(struct run *run, bool at_once, const char *by)
     }
 }
 
-/* "show", "trace 20", "what", and those above. */
+/* "show", "feed", "trace 20", "what", and those above. */
 static char *
 answer(void *context, const char *line)
 {
@@ -46,6 +46,9 @@ answer(void *context, const char *line)
     }
     if (sscanf(line, "trace %u\n", &steps) == 1 && run->feed != NULL) {
         return feed_trace(run->feed, steps);
+    }
+    if (strcmp(line, "feed\n") == 0) {
+        return job_json_with_feed(run);
     }
     if (strcmp(line, "what\n") == 0) {
         return strdup(run->args->what != NULL ? run->args->what : "");

@@ -240,25 +240,28 @@ dump(json_t *job)
     return document;
 }
 
-/* All but the logs: they are files, and long. */
-static json_t *
-snapshot(struct run *run)
-{
-    struct feed_since since = {.logs = UINT64_MAX - 1};
-    char *text = run->feed != NULL ? feed_json(run->feed, &since) : NULL;
-    json_t *value = text != NULL ? json_loads(text, 0, NULL) : NULL;
-
-    free(text);
-    return value != NULL ? value : json_null();
-}
-
 char *
 job_json_text(struct run *run)
 {
-    json_t *job = build(run);
+    return dump(build(run));
+}
 
-    json_object_set_new(job, "feed", snapshot(run));
-    return dump(job);
+/* All but the logs: they are files, and long. What is long is neither built twice nor indented. */
+char *
+job_json_with_feed(struct run *run)
+{
+    struct feed_since since = {.logs = UINT64_MAX - 1};
+    char *job = job_json_text(run);
+    char *feed = run->feed != NULL ? feed_json(run->feed, &since) : strdup("null");
+    char *document = NULL;
+
+    if (job != NULL && feed != NULL &&
+        asprintf(&document, "%.*s,\n  \"feed\": %s\n}", (int)strlen(job) - 2, job, feed) < 0) {
+        document = NULL;
+    }
+    free(job);
+    free(feed);
+    return document;
 }
 
 char *

@@ -9,6 +9,9 @@
 /* Owned by the caller; NULL without memory. */
 char *job_json_text(struct run *run);
 
+/* The same with its feed, which is long: only for those who ask for it. */
+char *job_json_with_feed(struct run *run);
+
 /* The same of a job whose machines are still waited for, as far as there is something to tell. */
 char *job_json_waiting(const struct run_args *args, const char *state);
 
