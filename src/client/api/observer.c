@@ -61,6 +61,17 @@ psi_observer_create(const char *master_address, uint32_t every_ms, uint32_t answ
     return PSD_OK;
 }
 
+bool
+psi_observer_is_up(struct psi_observer *observer)
+{
+    bool up;
+
+    pthread_mutex_lock(&observer->context->lock);
+    up = psi_master_link_is_up(&observer->context->client->master);
+    pthread_mutex_unlock(&observer->context->lock);
+    return up;
+}
+
 void
 psi_observer_stop(struct psi_observer *observer)
 {

@@ -7,6 +7,7 @@
 #ifndef PSI_CLIENT_API_OBSERVER_H
 #define PSI_CLIENT_API_OBSERVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,6 +42,9 @@ psd_status psi_observer_next(struct psi_observer *observer, uint32_t timeout_ms,
 /* Asks for a table now, and waits for it. */
 psd_status psi_observer_ask(struct psi_observer *observer, struct psd_node *nodes, size_t capacity,
                             size_t *count_p, struct psd_error *err);
+
+/* Is the master there? When it has hung up, all that it said before has been heard. */
+bool psi_observer_is_up(struct psi_observer *observer);
 
 /* Whoever waits, or comes to wait, is sent away. */
 void psi_observer_stop(struct psi_observer *observer);

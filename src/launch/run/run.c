@@ -439,6 +439,9 @@ finish(struct run *run)
     }
     run->ended_wall_ms = wall_clock_ms();
     find_result(run);
+    if (!run->watch.config.masterless) {
+        status_hear_out(&run->status);
+    }
     status_stop(&run->status);
     feeding_end(run);
     console_status(&run->console, "");

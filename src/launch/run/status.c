@@ -5,6 +5,7 @@
  */
 #include "launch/run/status.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,8 @@
 #include "launch/page/feed.h"
 
 enum {
-    ANSWER_MS = 400,   /* how long status_refresh() may take */
+    ANSWER_MS = 400,   /* how long status_refresh() and status_hear_out() may take */
+    HEAR_OUT_MS = 5,   /* how often the latter looks */
     EAGER_TABLES = 10, /* the first ones come faster: a job may be short */
     EAGER_MS = 100,
 };
@@ -185,6 +187,17 @@ status_stop(struct status *status)
     psi_observer_destroy(status->observer);
     pthread_mutex_destroy(&status->mutex);
     status->started = false;
+}
+
+void
+status_hear_out(struct status *status)
+{
+    const uint64_t until_ms = psi_monotonic_ms() + ANSWER_MS;
+
+    while (status->started && psi_observer_is_up(status->observer) &&
+           psi_monotonic_ms() < until_ms) {
+        poll(NULL, 0, HEAR_OUT_MS); /* the observer's thread reads */
+    }
 }
 
 void

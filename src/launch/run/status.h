@@ -51,6 +51,9 @@ bool status_start(struct status *status, const char *master_address, uint32_t ev
                   struct feed *feed);
 void status_stop(struct status *status);
 
+/* The master has ended: waits until all that it said is heard, a moment at most. */
+void status_hear_out(struct status *status);
+
 /* Asks once more, now, and waits for the answer, a moment: soon there may be nobody to ask. */
 void status_refresh(struct status *status);
 
