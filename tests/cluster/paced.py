@@ -5,16 +5,24 @@
 
 import argparse
 import array
+import os
 import time
 
 import psdlib
 
 
 def compute(ms):
-    """Busy, as a model is."""
-    end = time.perf_counter() + ms / 1000
-    while time.perf_counter() < end:
-        pass
+    """As long as a model would, without its load: a busy machine changes little about it."""
+    time.sleep(ms / 1000)
+
+
+def hold(path):
+    """Until somebody makes this file."""
+    end = time.monotonic() + 120
+    while not os.path.exists(path):
+        if time.monotonic() > end:
+            raise TimeoutError(f"nobody made {path} in 120 s")
+        time.sleep(0.02)
 
 
 def main():
@@ -24,6 +32,7 @@ def main():
     parser.add_argument("--slow", type=int, default=-1, help="rank that computes twice as long")
     parser.add_argument("--elements", type=int, default=1000)
     parser.add_argument("--names", nargs="*", default=["loss"])
+    parser.add_argument("--hold", help="after its steps it waits for this file")
     args = parser.parse_args()
     context = psdlib.Context()
     gradient = bytearray((array.array("f", [0.5]) * args.elements).tobytes())
@@ -35,6 +44,8 @@ def main():
         for name in args.names:
             context.report(step, name, 1 / (step + 1))
         print("step", step, flush=True)
+    if args.hold:
+        hold(args.hold)
     context.close()
 
 
