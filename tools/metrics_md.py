@@ -19,7 +19,8 @@ HEAD = """# Metrics
 What the processes of a job count. `tools/metrics_md.py` makes this page from `src/metric/metric.h`: change that map.
 docs/waiting.md says how to look at them: on the page, with `psd_run show --json` (`feed.processes[].metrics`), with
 Prometheus. A *counter* grows from 0 at the start of its process; a *gauge* is as it is now. Times are of tensors of 4,096
-elements and more, but for the processor time, for sleeping and for the time that rounds waited.
+elements and more, but for the processor time, for sleeping and for the time that rounds waited; those of a worker's steps
+are counted while somebody watches.
 
 The last column is the name in the text of Prometheus, in seconds where the unit is nanoseconds. All have the labels
 `job_name`, `role`, `index` and `host`; a server is the sum of its lanes. Besides them there are psd_step, psd_processes (by
