@@ -101,8 +101,12 @@ enum selector {
 static void
 write_meeting(const char *directory)
 {
-    const struct psi_hello hello = {
-        .role = PSI_ROLE_SERVER, .lane = 1, .lanes = 2, .address = "tcp://h:1", .build = "0.1.0"};
+    const struct psi_hello hello = {.role = PSI_ROLE_SERVER,
+                                    .lane = 1,
+                                    .lanes = 2,
+                                    .address = "tcp://h:1",
+                                    .build = "0.1.0",
+                                    .tells = true};
     const struct psi_welcome welcome = {
         .rank = 1, .incarnation = 1, .workers = 2, .servers = 2, .policy = PSI_DEATH_WAIT};
     const struct psi_verdict verdict = {.status = PSD_ERR_REFUSED, .text = "rank 1 is taken"};

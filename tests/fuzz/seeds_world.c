@@ -579,6 +579,7 @@ static void
 meet(struct story *story, unsigned conn, unsigned role, unsigned rank, unsigned life)
 {
     struct psi_hello hello = {.role = (uint8_t)role,
+                              .tells = true,
                               .rank = rank,
                               .lanes = role == PSI_ROLE_SERVER ? 1 : 0,
                               .life = life,
