@@ -74,7 +74,8 @@ ALLOWED = {
     },
     "launch/cli": {
         *("launch/text", "launch/system", "launch/link", "launch/agent", "launch/rules", "launch/plan"),
-        *("launch/meet", "launch/tell", "launch/prepare", "launch/run", "client/api", "launch/multi", "secure", "cluster", "config"),
+        *("launch/meet", "launch/tell", "launch/page", "launch/prepare", "launch/run", "client/api", "launch/multi"),
+        *("secure", "cluster", "config"),
     },
 }
 

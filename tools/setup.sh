@@ -10,13 +10,14 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 want=(gcc libc6-dev make meson ninja-build pkg-config libjansson-dev libssl-dev libseccomp-dev
-      libopenblas-dev zlib1g-dev)
+      libmicrohttpd-dev libopenblas-dev zlib1g-dev)
 if [ "${1:-build}" = test ]; then
     want+=(ccache libcmocka-dev clang clang-format llvm libclang-rt-14-dev g++ patch procps
            python3 python3-venv python3-pytest python3-pytest-xdist python3-numpy
            openssh-server openssh-client iproute2 util-linux strace
            slurm-wlm slurm-client munge libmunge-dev
-           podman runc netavark aardvark-dns conmon busybox-static uidmap iptables)
+           podman runc netavark aardvark-dns conmon busybox-static uidmap iptables
+           chromium chromium-driver fonts-dejavu-core)
 elif [ "${1:-build}" = peers ]; then
     want+=(libopenmpi-dev openmpi-bin python3 python3-venv iproute2)
 elif [ "${1:-build}" = models ]; then
@@ -57,6 +58,23 @@ if [ ${#missing[@]} -gt 0 ]; then
     fi
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
         apt-get install -o DPkg::Lock::Timeout=300 -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+# The charts of psd_run's page: two files of uPlot, by name, version and digest, for the build to embed. Without them
+# everything works but the curves, and the page says so.
+charts=uplot-1.6.32
+if [ "${1:-build}" != models ] && [ ! -f ".uplot/$charts.tgz" ]; then
+    rm -rf .uplot
+    mkdir .uplot
+    if (cd .uplot && npm pack --silent --fetch-retries 1 --fetch-timeout 30000 "${charts/-/@}" >/dev/null 2>&1 &&
+        sha512sum --quiet --check ../tools/uplot.sha512 >/dev/null &&
+        tar -xzf "$charts.tgz" --strip-components=2 package/dist/uPlot.min.css package/dist/uPlot.iife.min.js &&
+        tar -xzf "$charts.tgz" --strip-components=1 package/LICENSE); then
+        echo "setup: $charts for the charts of psd_run's page, in .uplot"
+    else
+        rm -rf .uplot
+        echo "setup: $charts could not be had (npm pack); psd_run's page will have no curves" >&2
+    fi
 fi
 
 if [ "${1:-build}" = test ] && ! .venv/bin/python -c 'import safetensors, kubernetes_validate' 2>/dev/null; then

@@ -1,0 +1,84 @@
+/* cluster.js - a picture of the cluster: workers around servers, lines as thick as their traffic. */
+
+const STATE_COLOURS = { running: "--good", starting: "--warn", lost: "--bad", failed: "--bad", ended: "--accent" };
+const EDGES_MOVING = 40;
+const cluster = { shape: "", nodes: new Map(), edges: new Map() };
+
+/* Places on an ellipse, the first at the top. */
+function around(count, width, height, rx, ry) {
+  return Array.from({ length: count }, (unused, i) => {
+    const angle = (2 * Math.PI * i) / count - Math.PI / 2;
+    return [width / 2 + rx * Math.cos(angle), height / 2 + ry * Math.sin(angle)];
+  });
+}
+
+function drawNode(svg, process, [x, y], size) {
+  const label = process.role === "master" ? "M" : (process.role === "server" ? "S" : "") + process.index;
+  const shape = process.role === "worker" ? vector("circle", { cx: x, cy: y, r: size })
+    : vector("rect", { x: x - size, y: y - size, width: 2 * size, height: 2 * size, rx: 5 });
+  const text = vector("text", { x, y, class: "on" });
+  const title = vector("title");
+  shape.append(title);
+  text.textContent = clean(label);
+  svg.append(shape, text);
+  cluster.nodes.set(process.name, { shape, title, at: [x, y] });
+}
+
+function drawCluster(workers, servers, masters) {
+  const svg = byId("cluster-svg");
+  const width = 560, height = workers.length > 24 ? 460 : 340, many = workers.length > 24;
+  const size = many ? 11 : 17;
+  cluster.nodes.clear(); cluster.edges.clear();
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  svg.replaceChildren();
+  const outer = around(workers.length, width, height, width / 2 - size - 8, height / 2 - size - 8);
+  /* Two workers stand left and right of their servers, so that no line hides another. */
+  const places = workers.length === 2 ? [[size + 30, height / 2], [width - size - 30, height / 2]] : outer;
+  const inner = around(servers.length, width, height, servers.length === 1 ? 0 : width / (many ? 5.5 : 8), servers.length === 1 ? 0 : height / (many ? 4 : 4.2));
+  const lines = vector("g");
+  svg.append(lines);
+  workers.forEach((process, i) => drawNode(svg, process, places[i], size));
+  servers.forEach((process, i) => drawNode(svg, process, inner[i], many ? 13 : 17));
+  masters.forEach((process) => drawNode(svg, process, servers.length === 1 ? [28, 28] : [width / 2, height / 2], 12));
+  for (const edge of state.edges) {
+    const from = workers.findIndex((process) => process.index === edge.worker);
+    const to = servers.findIndex((process) => process.index === edge.server);
+    if (from < 0 || to < 0) continue;
+    const line = vector("line", { class: "edge", x1: places[from][0], y1: places[from][1], x2: inner[to][0], y2: inner[to][1] });
+    line.append(vector("title"));
+    lines.append(line);
+    cluster.edges.set(edge.worker + " " + edge.server, line);
+  }
+  svg.classList.toggle("few", cluster.edges.size <= EDGES_MOVING);
+}
+
+function paintCluster() {
+  const busiest = Math.max(1, ...state.edges.map((edge) => edge.rate || 0));
+  const colours = Object.fromEntries(Object.entries(STATE_COLOURS).map(([name, colour]) => [name, styleOf(colour)]));
+  for (const process of state.processes) {
+    const node = cluster.nodes.get(process.name);
+    if (!node) continue;
+    node.shape.style.fill = process.role === "server" && process.state === "running" ? "#7c5cc4" : colours[process.state] || "#8a94a3";
+    setText(node.title, `${process.name} on ${process.host}, ${process.state}`);
+  }
+  for (const edge of state.edges) {
+    const line = cluster.edges.get(edge.worker + " " + edge.server);
+    if (!line) continue;
+    const share = (edge.rate || 0) / busiest;
+    line.style.strokeWidth = (cluster.edges.size > 100 ? 0.4 : 1) + 4 * share * (cluster.edges.size > 100 ? 0.4 : 1);
+    line.style.strokeOpacity = 0.12 + 0.6 * share;
+    line.classList.toggle("busy", edge.rate > 0);
+    setText(line.firstElementChild, `worker ${edge.worker} and server ${edge.server}: ${formatRate(edge.rate)}`);
+  }
+}
+
+function showCluster() {
+  const of = (role) => state.processes.filter((process) => process.role === role);
+  const [workers, servers, masters] = ["worker", "server", "master"].map(of);
+  if (!isVisible(byId("cluster-svg").parentElement)) return;
+  const shape = [workers.length, servers.length, masters.length, state.edges.length].join(" ");
+  if (shape !== cluster.shape) { drawCluster(workers, servers, masters); cluster.shape = shape; }
+  paintCluster();
+  const busiest = state.edges.reduce((best, edge) => ((edge.rate || 0) > (best ? best.rate || 0 : 0) ? edge : best), null);
+  setText(byId("cluster-read"), busiest ? `Busiest line: worker ${busiest.worker} and server ${busiest.server}, ${formatRate(busiest.rate)}.` : "");
+}

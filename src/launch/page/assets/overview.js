@@ -1,0 +1,97 @@
+/* overview.js - at a glance: how far, how fast, who is waited for, what went wrong; and the story. */
+
+const tiles = new Map();
+
+function setTile(name, value, more) {
+  if (!tiles.has(name)) {
+    const tile = { value: element("span"), more: element("small") };
+    tile.node = element("div", {}, element("dt", { title: name }, name), element("dd", {}, tile.value, " ", tile.more));
+    byId("tiles").append(tile.node);
+    tiles.set(name, tile);
+  }
+  setText(tiles.get(name).value, value);
+  setText(tiles.get(name).more, more || "");
+}
+
+function phaseWord() {
+  if (state.cause) return state.job.phase === "ended" ? "failed" : "failing";
+  return state.job.phase || "connecting";
+}
+
+/* What is left at the rate of now; null: nobody knows. */
+function leftMs(job) {
+  if (job.phase !== "running" || !isNumber(job.steps_total) || !(job.rate > 0) || job.steps_total < job.step) return null;
+  return ((job.steps_total - job.step) / job.rate) * 1000;
+}
+
+function showTiles() {
+  const { job } = state;
+  const left = leftMs(job);
+  const workers = state.processes.filter((process) => process.role === "worker");
+  const running = workers.filter((process) => process.state === "running").length;
+  const total = isNumber(job.steps_total) ? "of " + formatNumber(job.steps_total) : "";
+  setTile("elapsed", formatDuration(job.elapsed_ms));
+  setTile("step", formatNumber(job.step), total);
+  setTile("rate", formatNumber(job.rate, 3), "steps/s");
+  setTile("expected end", left === null ? UNKNOWN : formatClock(Date.now() + left), left === null ? "" : "in " + formatDuration(left));
+  setTile("workers", isNumber(job.workers) ? `${running} / ${job.workers}` : UNKNOWN, "running");
+  setTile("traffic", formatRate(state.rate));
+  for (const [name, byWorker] of [...state.scalars].slice(0, 2)) {
+    const last = [...byWorker.values()].map((series) => series.last).filter(isNumber);
+    setTile(name, formatNumber(last.reduce((sum, value) => sum + value, 0) / last.length));
+  }
+  byId("progress").hidden = !isNumber(job.steps_total) || !(job.steps_total > 0);
+  byId("progress").firstElementChild.style.width = Math.min(100, (100 * (job.step || 0)) / (job.steps_total || 1)) + "%";
+}
+
+function showCause() {
+  const { cause } = state;
+  byId("cause").hidden = !cause;
+  if (!cause) return;
+  setText(byId("cause-text"), cause.text);
+  const parts = [cause.process, isNumber(cause.code) ? "exit code " + cause.code : "",
+    isNumber(cause.at_ms) ? "after " + formatDuration(cause.at_ms) : ""];
+  setText(byId("cause-more"), parts.filter(Boolean).join(" \u00b7 "));
+}
+
+function showSentence() {
+  const words = { starting: "The job is starting.", running: "Nobody waits for anybody in particular.", ending: "The job is ending.", ended: "The job has ended." };
+  setText(byId("sentence"), state.sentence || words[state.job.phase] || "Waiting for the job.");
+}
+
+function showEvents() {
+  const node = byId("events");
+  const newest = state.events.length > 0 ? state.events[state.events.length - 1].n : 0;
+  const mark = newest + " " + state.events.length;
+  if (node.dataset.mark === mark) return;
+  node.dataset.mark = mark;
+  const kinds = new Set(["start", "lost", "failover", "cause", "end", "note"]);
+  node.replaceChildren(...[...state.events].reverse().slice(0, 200).map((event) => element("li", {},
+    element("time", {}, formatClock(wallTime(event.at_ms))),
+    element("span", { class: kinds.has(event.kind) ? event.kind : "note" }, event.text))));
+}
+
+function showFacts() {
+  const { job } = state;
+  const facts = [["name", job.name], ["id", job.id], ["command", job.command], ["workers", job.workers], ["servers", job.servers],
+    ["started", isNumber(job.started_unix_ms) ? new Date(job.started_unix_ms).toLocaleString("en-GB") : ""], ["logs", job.log_directory], ["Poseidon", job.version],
+    ...Object.entries(state.configuration || {})];
+  const known = facts.filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const mark = JSON.stringify(known);
+  if (byId("facts").dataset.mark === mark) return;
+  byId("facts").dataset.mark = mark;
+  byId("facts").replaceChildren(...known.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, typeof value === "object" ? JSON.stringify(value) : value)]));
+}
+
+function showOverview() {
+  const phase = byId("phase"), word = phaseWord();
+  setText(byId("job-name"), state.job.name || "Poseidon");
+  setText(phase, word);
+  phase.className = "pill " + (word === "failing" ? "failed" : ["running", "ended", "failed"].includes(word) ? word : "");
+  document.title = clean(`${isNumber(state.job.step) ? "step " + state.job.step + " \u00b7 " : ""}${state.job.name || "Poseidon"}`);
+  showCause();
+  showSentence();
+  showTiles();
+  showEvents();
+  showFacts();
+}

@@ -1,0 +1,161 @@
+/*
+ * gate.c - who may see the page.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/page/gate.h"
+
+#include <openssl/crypto.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include <sys/random.h>
+
+bool
+gate_draw(char secret_p[GATE_SECRET_CHARS + 1])
+{
+    uint8_t bytes[GATE_SECRET_BYTES];
+
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes)) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        snprintf(secret_p + 2 * i, 3, "%02x", bytes[i]);
+    }
+    return true;
+}
+
+bool
+gate_init(struct gate *gate, const char *name, bool tls)
+{
+    *gate = (struct gate){.tls = tls};
+    snprintf(gate->name, sizeof(gate->name), "%s", name != NULL ? name : "");
+    return gate_draw(gate->cookie);
+}
+
+/* In a time that does not tell how much of it is right. */
+static bool
+is_secret(const char *said, const char *secret)
+{
+    const size_t bytes = strlen(secret);
+
+    return said != NULL && bytes > 0 && strlen(said) == bytes &&
+           CRYPTO_memcmp(said, secret, bytes) == 0;
+}
+
+/* The bytes of the host in "host", "host:port", "[address]" or "[address]:port"; 0: it is none of
+ * them. A forwarded port has another number here, so any will do. */
+static size_t
+host_bytes(const char *host)
+{
+    const char *end = host[0] == '[' ? strchr(host, ']') : host + strcspn(host, ":");
+    size_t digits;
+
+    if (end == NULL) {
+        return 0;
+    }
+    end += host[0] == '[';
+    digits = *end == ':' ? strspn(end + 1, "0123456789") : 0;
+    if (*end != '\0' && (digits == 0 || digits > 5 || end[1 + digits] != '\0')) {
+        return 0;
+    }
+    return (size_t)(end - host);
+}
+
+bool
+gate_is_host(const char *host, const char *name)
+{
+    static const char *const ours[] = {"localhost", "127.0.0.1", "[::1]"};
+    const size_t bytes = host_bytes(host);
+
+    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
+        if (bytes == strlen(ours[i]) && strncasecmp(host, ours[i], bytes) == 0) {
+            return true;
+        }
+    }
+    return bytes > 0 && bytes == strlen(name) && strncasecmp(host, name, bytes) == 0;
+}
+
+/* The page's own requests come from where it was loaded; other programs name no origin. */
+static bool
+is_origin(const struct gate *gate, const struct gate_request *request)
+{
+    const char *scheme = gate->tls ? "https://" : "http://";
+    const size_t bytes = strlen(scheme);
+
+    return request->origin == NULL || (strncmp(request->origin, scheme, bytes) == 0 &&
+                                       strcasecmp(request->origin + bytes, request->host) == 0);
+}
+
+static bool
+is_too_often(struct gate *gate, uint64_t now_ms)
+{
+    if (now_ms / 1000 != gate->second) {
+        gate->second = now_ms / 1000;
+        gate->requests = 0;
+    }
+    return ++gate->requests > GATE_REQUESTS_PER_S;
+}
+
+enum gate_verdict
+gate_check(struct gate *gate, const struct gate_request *request, uint64_t now_ms)
+{
+    static const char bearer[] = "Bearer ";
+
+    if (is_too_often(gate, now_ms)) {
+        return GATE_TOO_OFTEN;
+    }
+    if (strcmp(request->method, "GET") != 0 && strcmp(request->method, "HEAD") != 0) {
+        return GATE_READ_ONLY;
+    }
+    if (request->host == NULL || !gate_is_host(request->host, gate->name)) {
+        return GATE_STRANGE_HOST;
+    }
+    if (!is_origin(gate, request)) {
+        return GATE_STRANGE_ORIGIN;
+    }
+    if (request->token != NULL) {
+        return is_secret(request->token, gate->token) ? GATE_TRADE : GATE_WRONG_TOKEN;
+    }
+    if (request->authorization != NULL) {
+        const bool borne = strncasecmp(request->authorization, bearer, sizeof(bearer) - 1) == 0;
+
+        return borne && is_secret(request->authorization + sizeof(bearer) - 1, gate->token)
+                   ? GATE_OPEN
+                   : GATE_WRONG_TOKEN;
+    }
+    if (request->cookie != NULL) {
+        return is_secret(request->cookie, gate->cookie) ? GATE_OPEN : GATE_WRONG_TOKEN;
+    }
+    return GATE_NO_TOKEN;
+}
+
+static const struct {
+    unsigned status;
+    const char *text;
+} verdicts[GATE_VERDICTS] = {
+    [GATE_OPEN] = {200, ""},
+    [GATE_TRADE] = {303, ""},
+    [GATE_READ_ONLY] = {405, "This page only shows a job: GET and HEAD are all it knows.\n"},
+    [GATE_STRANGE_HOST] = {403, "This is not the address that psd_run listens at. Over ssh, use "
+                                "ssh -L and localhost.\n"},
+    [GATE_STRANGE_ORIGIN] = {403, "Pages of other sites may not read this one.\n"},
+    [GATE_NO_TOKEN] = {401, "Open the whole address that psd_run printed, with its token. "
+                            "\"psd_run page\" prints it again.\n"},
+    [GATE_WRONG_TOKEN] = {403, "The token is that of another job, or of none. \"psd_run page\" "
+                               "prints the address of a job that runs.\n"},
+    [GATE_TOO_OFTEN] = {429, "Too many requests at once: try again in a second.\n"},
+};
+
+unsigned
+gate_http_status(enum gate_verdict verdict)
+{
+    return verdicts[verdict].status;
+}
+
+const char *
+gate_text(enum gate_verdict verdict)
+{
+    return verdicts[verdict].text;
+}

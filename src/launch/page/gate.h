@@ -1,0 +1,70 @@
+/*
+ * gate.h - who may see the page: pure checks of one request.
+ *
+ * Whoever has the token of the address may read; nobody may write. A browser trades the token for a
+ * cookie at its first request, so that the token leaves its history. Pages of other sites are kept
+ * out by their Origin, and names that somebody pointed at this machine (DNS rebinding) by Host.
+ */
+#ifndef LAUNCH_PAGE_GATE_H
+#define LAUNCH_PAGE_GATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    GATE_SECRET_BYTES = 24,
+    GATE_SECRET_CHARS = 2 * GATE_SECRET_BYTES, /* in hexadecimal digits */
+    GATE_HOST_BYTES = 256,
+    GATE_REQUESTS_PER_S = 200,
+};
+
+/* Thread: owned by the main thread of psd_run. */
+struct gate {
+    char token[GATE_SECRET_CHARS + 1];  /* of the address, and of Authorization: Bearer */
+    char cookie[GATE_SECRET_CHARS + 1]; /* what browsers get for it */
+    char name[GATE_HOST_BYTES];         /* a further host name that is ours; "": none */
+    bool tls;
+    uint64_t second; /* in which `requests` were let in */
+    unsigned requests;
+};
+
+/* What a request says of itself; NULL: nothing. */
+struct gate_request {
+    const char *method;
+    const char *host;
+    const char *origin;
+    const char *cookie;
+    const char *authorization;
+    const char *token; /* of its address */
+};
+
+enum gate_verdict {
+    GATE_OPEN,
+    GATE_TRADE, /* the token is right: it gets the cookie */
+    GATE_READ_ONLY,
+    GATE_STRANGE_HOST,
+    GATE_STRANGE_ORIGIN,
+    GATE_NO_TOKEN,
+    GATE_WRONG_TOKEN,
+    GATE_TOO_OFTEN,
+    GATE_VERDICTS,
+};
+
+/* Draws the cookie. The token is the caller's to fill in. Returns false when there is no randomness. */
+bool gate_init(struct gate *gate, const char *name, bool tls);
+
+/* Fills in hexadecimal digits nobody can guess. */
+bool gate_draw(char secret_p[GATE_SECRET_CHARS + 1]);
+
+enum gate_verdict gate_check(struct gate *gate, const struct gate_request *request,
+                             uint64_t now_ms);
+
+/* For the answer: 200, 303, 403, ...; and what it says to people. */
+unsigned gate_http_status(enum gate_verdict verdict);
+const char *gate_text(enum gate_verdict verdict);
+
+/* Pure: whether a Host names this machine for its own users: localhost, a loopback address, or
+ * `name`. */
+bool gate_is_host(const char *host, const char *name);
+
+#endif

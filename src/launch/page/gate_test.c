@@ -1,0 +1,218 @@
+/* Tests of gate.c. If one fails, somebody sees a job who must not, or its owner does not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "launch/page/gate.h"
+
+static struct gate gate;
+
+static int
+set_up(void **state)
+{
+    (void)state;
+    return gate_init(&gate, "node7.cluster", false) && gate_draw(gate.token) ? 0 : -1;
+}
+
+/* A request that is let in, for tests to spoil. */
+static struct gate_request
+good(void)
+{
+    return (struct gate_request){.method = "GET", .host = "localhost:4711", .cookie = gate.cookie};
+}
+
+static enum gate_verdict
+check(const struct gate_request *request)
+{
+    gate.requests = 0;
+    return gate_check(&gate, request, 1000);
+}
+
+/* If this fails, the token is not traded, or a browser with the cookie is refused. */
+static void
+test_token_cookie_and_bearer(void **state)
+{
+    struct gate_request request = good();
+    char bearer[128] = "Bearer ";
+
+    (void)state;
+    assert_int_equal(check(&request), GATE_OPEN);
+    request.cookie = NULL;
+    assert_int_equal(check(&request), GATE_NO_TOKEN);
+    request.token = gate.token;
+    assert_int_equal(check(&request), GATE_TRADE);
+    request.token = NULL;
+    strcat(bearer, gate.token);
+    request.authorization = bearer;
+    assert_int_equal(check(&request), GATE_OPEN);
+    request.method = "HEAD";
+    assert_int_equal(check(&request), GATE_OPEN);
+}
+
+/* If this fails, a wrong token or cookie opens the page. */
+static void
+test_wrong_secrets(void **state)
+{
+    char nearly[GATE_SECRET_CHARS + 2];
+    const char *wrong[] = {"", "0", nearly, gate.cookie};
+    struct gate_request request = good();
+
+    (void)state;
+    memcpy(nearly, gate.token, sizeof(gate.token));
+    nearly[GATE_SECRET_CHARS - 1] ^= 1;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        request.token = wrong[i];
+        assert_int_equal(check(&request), GATE_WRONG_TOKEN);
+    }
+    strcpy(nearly, gate.token);
+    strcat(nearly, "0");
+    request.token = nearly;
+    assert_int_equal(check(&request), GATE_WRONG_TOKEN);
+    request = good();
+    request.cookie = gate.token; /* what is in an address is no cookie */
+    assert_int_equal(check(&request), GATE_WRONG_TOKEN);
+    request.cookie = NULL;
+    request.authorization = gate.token;
+    assert_int_equal(check(&request), GATE_WRONG_TOKEN);
+    request.authorization = "Basic Og==";
+    assert_int_equal(check(&request), GATE_WRONG_TOKEN);
+}
+
+/* If this fails, a gate that was never given a token is open to an empty one. */
+static void
+test_no_token_opens_nothing(void **state)
+{
+    struct gate_request request = good();
+
+    (void)state;
+    gate.token[0] = '\0';
+    request.token = "";
+    assert_int_equal(check(&request), GATE_WRONG_TOKEN);
+}
+
+/* If this fails, a name that somebody pointed at this machine reads the page. */
+static void
+test_hosts(void **state)
+{
+    static const char *const ours[] = {"localhost",     "localhost:1",        "LOCALHOST:8080",
+                                       "127.0.0.1:80",  "[::1]:80",           "[::1]",
+                                       "node7.cluster", "NODE7.cluster:65535"};
+    static const char *const others[] = {"",
+                                         ":",
+                                         ":80",
+                                         "evil.example",
+                                         "localhost.evil.example",
+                                         "localhost:80.evil.example",
+                                         "localhost:",
+                                         "localhost:123456",
+                                         "localhost:80:80",
+                                         "evil.example@localhost",
+                                         "127.0.0.1.evil.example",
+                                         "127.0.0.10",
+                                         "[::1",
+                                         "[::1]evil",
+                                         "[::1]:",
+                                         "::1",
+                                         "node7",
+                                         "node7.cluster.evil",
+                                         "localhost "};
+    struct gate_request request = good();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
+        request.host = ours[i];
+        assert_int_equal(check(&request), GATE_OPEN);
+    }
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        request.host = others[i];
+        assert_int_equal(check(&request), GATE_STRANGE_HOST);
+    }
+    request.host = NULL;
+    assert_int_equal(check(&request), GATE_STRANGE_HOST);
+    assert_false(gate_is_host("", ""));
+}
+
+/* If this fails, a page of another site reads this one. */
+static void
+test_origins(void **state)
+{
+    static const char *const others[] = {"null",
+                                         "",
+                                         "http://evil.example",
+                                         "http://localhost",
+                                         "http://localhost:4712",
+                                         "https://localhost:4711",
+                                         "http://localhost:4711.evil.example"};
+    struct gate_request request = good();
+
+    (void)state;
+    request.origin = "http://localhost:4711";
+    assert_int_equal(check(&request), GATE_OPEN);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        request.origin = others[i];
+        assert_int_equal(check(&request), GATE_STRANGE_ORIGIN);
+    }
+    gate.tls = true;
+    request.origin = "https://localhost:4711";
+    assert_int_equal(check(&request), GATE_OPEN);
+}
+
+/* If this fails, the page can be told to change something. */
+static void
+test_read_only(void **state)
+{
+    static const char *const methods[] = {"POST", "PUT", "DELETE", "OPTIONS", "TRACE", "get", ""};
+    struct gate_request request = good();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
+        request.method = methods[i];
+        assert_int_equal(check(&request), GATE_READ_ONLY);
+    }
+}
+
+/* If this fails, a client that asks all the time keeps psd_run from its job, or one is shut out for
+ * good. */
+static void
+test_too_often(void **state)
+{
+    const struct gate_request request = good();
+
+    (void)state;
+    for (unsigned i = 0; i < GATE_REQUESTS_PER_S; i++) {
+        assert_int_equal(gate_check(&gate, &request, 5000), GATE_OPEN);
+    }
+    assert_int_equal(gate_check(&gate, &request, 5999), GATE_TOO_OFTEN);
+    assert_int_equal(gate_check(&gate, &request, 6000), GATE_OPEN);
+}
+
+/* If this fails, a refusal does not say what to do. */
+static void
+test_refusals_have_words(void **state)
+{
+    (void)state;
+    for (enum gate_verdict verdict = GATE_READ_ONLY; verdict < GATE_VERDICTS; verdict++) {
+        assert_true(gate_http_status(verdict) >= 400);
+        assert_true(strlen(gate_text(verdict)) > 20);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_token_cookie_and_bearer, set_up),
+        cmocka_unit_test_setup(test_wrong_secrets, set_up),
+        cmocka_unit_test_setup(test_no_token_opens_nothing, set_up),
+        cmocka_unit_test_setup(test_hosts, set_up),
+        cmocka_unit_test_setup(test_origins, set_up),
+        cmocka_unit_test_setup(test_read_only, set_up),
+        cmocka_unit_test_setup(test_too_often, set_up),
+        cmocka_unit_test_setup(test_refusals_have_words, set_up),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
