@@ -1,0 +1,93 @@
+"""A real browser for tests: Chromium, through the WebDriver protocol of its driver."""
+
+import base64
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+DRIVER = shutil.which("chromedriver")
+CHROMIUM = shutil.which("chromium")
+# Without a screen, and without a word to anybody but the page.
+FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--enable-precise-memory-info",
+         "--force-prefers-reduced-motion")
+PATIENCE_S = 30
+
+
+class Browser:
+    """with Browser() as browser: browser.open(address)"""
+
+    def __init__(self, width=1360, height=900, dark=False, phone=False):
+        self.profile = tempfile.mkdtemp(prefix="psd_browser.")
+        self.driver = subprocess.Popen([DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        for line in self.driver.stdout:
+            found = re.search(r"successfully on port (\d+)", line)
+            if found:
+                break
+        self.base = f"http://127.0.0.1:{found[1]}"
+        flags = [*FLAGS, f"--user-data-dir={self.profile}", f"--window-size={width},{height}"]
+        self.session = self.call("POST", "/session", {"capabilities": {"alwaysMatch": {
+            "browserName": "chrome", "goog:chromeOptions": {"args": flags, "binary": CHROMIUM}}}})["sessionId"]
+        features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
+                    {"name": "prefers-reduced-motion", "value": "reduce"}]
+        self.devtools("Emulation.setEmulatedMedia", {"features": features})
+        self.devtools("Emulation.setDeviceMetricsOverride",
+                      {"width": width, "height": height, "deviceScaleFactor": 2 if phone else 1, "mobile": phone})
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        try:
+            self.call("DELETE", f"/session/{self.session}")
+        finally:
+            self.driver.terminate()
+            self.driver.wait()
+            self.driver.stdout.close()
+            shutil.rmtree(self.profile, ignore_errors=True)
+
+    def call(self, method, path, body=None):
+        request = urllib.request.Request(self.base + path, method=method,
+                                         data=json.dumps(body).encode() if body is not None else None)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)["value"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{path}: {json.load(error)['value']['message']}") from None
+
+    def devtools(self, command, parameters=None):
+        return self.call("POST", f"/session/{self.session}/goog/cdp/execute", {"cmd": command, "params": parameters or {}})
+
+    def open(self, address):
+        self.call("POST", f"/session/{self.session}/url", {"url": address})
+
+    def run(self, script, *arguments):
+        """What a script returns."""
+        return self.call("POST", f"/session/{self.session}/execute/sync", {"script": script, "args": arguments})
+
+    def text(self, selector):
+        return self.run("return document.querySelector(arguments[0]).innerText", selector)
+
+    def until(self, script, *arguments, what=None):
+        """Polls until a script returns something true, which it gives back."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            value = self.run(script, *arguments)
+            if value:
+                return value
+            time.sleep(0.05)
+        raise AssertionError(f"not within {PATIENCE_S} s: {what or script}; the page says {self.text('body')[:1500]!r}")
+
+    def picture(self, path, whole=True):
+        """A PNG of the page, or of the part that is seen."""
+        if whole:
+            shown = self.devtools("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": True})["data"]
+        else:
+            shown = self.call("GET", f"/session/{self.session}/screenshot")
+        pathlib.Path(path).write_bytes(base64.b64decode(shown))

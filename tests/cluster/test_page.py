@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page on which people watch a job: a real browser looks at it, and strangers try to."""
+
+import http.client
+import json
+import pathlib
+import re
+import socket
+import subprocess
+import threading
+import urllib.parse
+
+import pytest
+
+import browser
+import recorded_feed
+from helpers import bin_directory, wait_for
+
+REPLAY = (bin_directory() / "psd_run").resolve().parent / "tests" / "page" / "page_replay"
+needs_browser = pytest.mark.skipif(browser.DRIVER is None or browser.CHROMIUM is None, reason="no Chromium here")
+needs_charts = pytest.mark.skipif(not (pathlib.Path(__file__).parents[2] / ".uplot" / "uPlot.iife.min.js").exists(),
+                                  reason="no uPlot in .uplot")
+
+
+class Replay:
+    """The page's server over a feed of this test."""
+
+    def __init__(self, report, feed):
+        self.report = report
+        self.process = subprocess.Popen([REPLAY, report], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.feed = feed
+        self.tell(self.feed.forward(0.5))
+        self.address = self.process.stdout.readline().strip()
+        parts = urllib.parse.urlsplit(self.address)
+        self.port, self.token = parts.port, urllib.parse.parse_qs(parts.query)["token"][0]
+
+    def tell(self, news):
+        recorded_feed.write(self.process.stdin, "W", dict(self.feed.whole(), report=str(self.report)))
+        recorded_feed.write(self.process.stdin, "D", news)
+
+    def go_on(self, seconds=0.5):
+        self.tell(self.feed.forward(seconds))
+
+    def end(self):
+        self.process.stdin.close()
+        return self.process.wait(timeout=10)
+
+    def ask(self, path="/", method="GET", **headers):
+        """(status, headers, text) of a request; Host is right unless one is given."""
+        line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        line.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        answer = line.getresponse()
+        text = answer.read(1 << 20).decode()
+        line.close()
+        return answer.status, answer.headers, text
+
+    def cookie(self):
+        return self.ask(f"/?token={self.token}")[1]["Set-Cookie"].split(";")[0]
+
+
+@pytest.fixture
+def replay(tmp_path):
+    """Serves feeds, and ends what a failed test leaves."""
+    made = []
+
+    def begin(feed):
+        made.append(Replay(tmp_path / "report.html", feed))
+        return made[-1]
+
+    yield begin
+    for one in made:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
+
+
+@pytest.fixture
+def served(replay):
+    """A job of 3 workers and 2 servers."""
+    return replay(recorded_feed.Feed(workers=3, servers=2))
+
+
+# ------------------------------------------------------------------------------------------------ requests
+
+
+@pytest.mark.smoke
+def test_token_is_traded_for_a_cookie(served):
+    """If this fails, the token stays in the browser's history, or scripts of a page can read the cookie."""
+    status, headers, _ = served.ask(f"/?token={served.token}")
+    assert (status, headers["Location"]) == (303, "/")
+    assert served.token not in headers["Set-Cookie"]
+    assert re.fullmatch(rf"psd_page_{served.port}=[0-9a-f]{{48}}; Path=/; HttpOnly; SameSite=Strict", headers["Set-Cookie"])
+    status, headers, text = served.ask("/", Cookie=served.cookie())
+    assert status == 200 and "<title>Poseidon</title>" in text
+    assert headers["Referrer-Policy"] == "no-referrer" and headers["Cache-Control"] == "no-store"
+    assert headers["X-Content-Type-Options"] == "nosniff" and headers["Access-Control-Allow-Origin"] is None
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "frame-ancestors 'none'" in policy
+    assert len(text) < 300_000 and not re.search(r"(src|href)=.https?:", text)
+
+
+def test_strangers_are_refused(served):
+    """If this fails, somebody without the token, or a page of another site, reads the job."""
+    cookie = served.cookie()
+    for path in ("/", "/events", "/snapshot", "/metrics", "/../etc/passwd", "/nothing"):
+        assert served.ask(path)[0] == 401
+        assert served.ask(f"{path}?token=0")[0] == 403
+        assert served.ask(path, Cookie=f"psd_page_{served.port}=0")[0] == 403
+        assert served.ask(path, Cookie=cookie, Host="evil.example")[0] == 403
+        assert served.ask(path, Cookie=cookie, Host=f"localhost:{served.port}.evil.example")[0] == 403
+        assert served.ask(path, Cookie=cookie, Origin="http://evil.example")[0] == 403
+        assert served.ask(path, Cookie=cookie, Origin="null")[0] == 403
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        assert served.ask("/", method, Cookie=cookie)[0] == 405
+    for refused in (served.ask("/"), served.ask("/", Cookie=cookie, Host="evil.example")):
+        assert "train" not in refused[2] and served.token not in refused[2]
+    assert served.ask("/nothing", Cookie=cookie)[0] == 404
+    assert served.ask("/snapshot", Cookie=cookie, Host=f"localhost:{served.port}")[0] == 200
+
+
+def test_programs_use_the_token_as_bearer(served):
+    """If this fails, Prometheus cannot scrape a job, or anybody can."""
+    status, headers, text = served.ask("/metrics", Authorization=f"Bearer {served.token}")
+    assert status == 200 and "psd_replay 1" in text and headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert served.ask("/metrics", Authorization="Bearer " + "0" * 48)[0] == 403
+    snapshot = json.loads(served.ask("/snapshot", Authorization=f"Bearer {served.token}")[2])
+    assert snapshot["job"]["name"] == "train"
+
+
+def test_a_thousand_connections(served):
+    """If this fails, whoever opens many connections takes psd_run's memory, descriptors or time, or keeps its user out."""
+    process = pathlib.Path(f"/proc/{served.process.pid}")
+    before = len(list((process / "fd").iterdir()))
+    lines, refused = [], 0
+    for _ in range(1000):
+        line = socket.create_connection(("127.0.0.1", served.port), timeout=10)
+        lines.append(line)
+    served.go_on()
+    for line in lines:  # those beyond the limit are answered without a question, and closed
+        line.setblocking(False)
+
+    def count_refused():
+        nonlocal refused
+        for line in list(lines):
+            try:
+                said = line.recv(100)
+            except BlockingIOError:
+                continue
+            except ConnectionResetError:
+                said = b""
+            assert said == b"" or b" 503 " in said
+            refused += 1
+            line.close()
+            lines.remove(line)
+        return refused >= 1000 - 64
+
+    wait_for(count_refused, 20, "936 of 1,000 connections to be refused")
+    assert len(list((process / "fd").iterdir())) <= before + 64
+    for line in lines:
+        line.close()
+    wait_for(lambda: served.ask("/snapshot", Authorization=f"Bearer {served.token}")[0] == 200, 20, "the page to be served again")
+    assert served.end() == 0
+
+
+def test_nonsense_on_the_wire(served):
+    """If this fails, bytes that are no request end psd_run, or are taken for one."""
+    for said in (b"\0" * 5000, b"GET / HTTP/1.1\r\n" + b"A: " + b"x" * 100_000 + b"\r\n\r\n", b"GET /" + b"a" * 100_000,
+                 b"GET /?token=%00%ff%u HTTP/1.1\r\nHost: localhost\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+                 b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+                 b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n" + b"z" * 4000):
+        with socket.create_connection(("127.0.0.1", served.port), timeout=30) as line:
+            try:
+                line.sendall(said)
+                line.shutdown(socket.SHUT_WR)
+                answer = line.recv(1 << 16)
+            except (BrokenPipeError, ConnectionResetError):
+                answer = b""
+            assert b" 200 " not in answer.split(b"\r\n")[0] and b"train.py" not in answer
+    assert served.ask("/snapshot", Authorization=f"Bearer {served.token}")[0] == 200
+
+
+def test_a_reader_that_does_not_read(served):
+    """If this fails, a page that was left on a machine that sleeps makes psd_run grow."""
+    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.sendall(f"GET /events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {served.token}\r\n\r\n".encode())
+        assert b"text/event-stream" in line.recv(2000)
+        for _ in range(20):
+            served.go_on(2.0)
+    assert served.ask("/snapshot", Authorization=f"Bearer {served.token}")[0] == 200
+    assert served.end() == 0
+
+
+# ------------------------------------------------------------------------------------------------- browser
+
+
+def open_page(looks, address):
+    looks.open(address)
+    looks.until("return document.querySelectorAll('#process-table tbody tr').length > 0", what="the table of processes")
+
+
+@needs_browser
+@needs_charts
+def test_the_page_shows_a_job(served):
+    """If this fails, people do not see whether their job learns, who is waited for, and what it prints."""
+    with browser.Browser() as looks:
+        open_page(looks, served.address)
+        assert looks.run("return location.search + document.cookie") == ""
+        for _ in range(3):
+            served.go_on()
+        looks.until("return document.querySelectorAll('#curve-list canvas').length === 4", what="four curves")
+        looks.until("return document.querySelector('#wait-chart canvas') !== null", what="the chart of waits")
+        assert "waited for worker 2 on node1" in looks.text("#sentence")
+        assert looks.text("#phase") == "running" and looks.text("#job-name") == "train"
+        assert looks.run("return document.querySelectorAll('#process-table tbody tr').length") == 6
+        assert looks.run("return document.querySelectorAll('#table-table tbody tr').length") == 4
+        looks.run("document.querySelector('#cluster').scrollIntoView()")  # what is not seen is not drawn
+        looks.until("return document.querySelectorAll('#cluster-svg .edge').length === 6", what="the picture of the cluster")
+        looks.run("document.querySelector('#logs').scrollIntoView()")
+        looks.until("return document.querySelector('#log-lines').innerText.includes('loss')", what="lines of the log")
+        looks.run("document.querySelector('#waiting').scrollIntoView()")
+        step = looks.run("return document.querySelector('#timeline').innerText")
+        served.go_on()
+        looks.until("return document.querySelector('#timeline').innerText !== arguments[0]", step, what="more steps")
+
+
+@needs_browser
+def test_logs_are_searched_and_tables_sorted(served):
+    """If this fails, nobody finds a line among thousands, or the slowest worker among 64."""
+    served.feed.tell_log("worker 1", "a needle (in) the haystack", "err")
+    served.go_on()
+    with browser.Browser() as looks:
+        open_page(looks, served.address)
+        looks.until("return document.querySelectorAll('#log-lines div').length > 1", what="lines of the log")
+        find = "const i = document.getElementById('log-find'); i.value = arguments[0]; i.dispatchEvent(new Event('input'))"
+        for wanted in ("needle (in)", "/needle .in. the/"):
+            looks.run(find, wanted)
+            assert looks.text("#log-lines").split() == "worker 1 a needle (in) the haystack".split()
+            assert looks.text("#log-lines mark").startswith("needle")
+        looks.run(find, "/(/")
+        assert looks.text("#log-lines") == ""
+        names = "return [...document.querySelectorAll('#process-table tbody tr')].map((row) => row.cells[0].innerText)"
+        click = "document.querySelectorAll('#process-table th button')[arguments[0]].click()"
+        looks.run(click, 4)
+        assert looks.run(names)[0] == "worker 2"  # the only one that lags
+        looks.run(click, 0)
+        assert looks.run(names) == ["master", "server 0", "server 1", "worker 0", "worker 1", "worker 2"]
+
+
+HOSTILE = ('<img src=x onerror="document.title=\'HACKED\'">', "<script>document.title='HACKED'</script>",
+           "</script><script>document.title='HACKED'</script>", "javascript:alert(1)", "\x1b[2J\x1b[31mred\x1b]0;owned\x07",
+           "admin\u202enimda\u2066", "__proto__", "constructor", "a\u0000b\r\nevent: end\r\ndata: {}", "\U0001f608" * 200, "${7*7}{{7*7}}")
+
+
+def hostile_feed():
+    feed = recorded_feed.Feed(workers=len(HOSTILE), servers=2)
+    feed.name = HOSTILE[0]
+    for i, text in enumerate(HOSTILE):
+        feed.hosts[i] = text
+        feed.tables.append({"name": text, "bytes": 10, "chunks": 1, "rule": text, "staleness": text, "places": [1, 0]})
+        feed.tell_log(text, text)
+        feed.tell_event(text, text)
+        feed.scalars[text, 0] = [[1, 1, 0.5], [2, 2, 0.25]]
+    feed.value = lambda name, worker, step: 0.5
+    feed.fail(3, HOSTILE[2])
+    return feed
+
+
+def expect_harmless(looks):
+    assert looks.run("return document.title") != "HACKED"
+    assert looks.run("return document.querySelectorAll('img, main script, iframe').length") == 0
+    assert looks.run("return document.scripts.length") == 2
+    shown = looks.text("body")
+    assert HOSTILE[0] in shown and HOSTILE[2] in looks.text("#cause-text")
+    assert not re.search("[\u202e\u2066\x1b\x07]", shown) and "red" in shown
+
+
+@needs_browser
+def test_hostile_words_stay_words(replay):
+    """If this fails, a table name, host name or log line runs as a script in the browser of whoever watches, or hides what it is."""
+    served = replay(hostile_feed())
+    with browser.Browser() as looks:
+        open_page(looks, served.address)
+        served.go_on()
+        looks.until("return Number(document.documentElement.dataset.updates) > 1", what="news")
+        looks.run("document.querySelector('#logs').scrollIntoView()")
+        looks.until("return document.querySelectorAll('#log-lines div').length > 5", what="lines of the log")
+        expect_harmless(looks)
+        assert looks.run("return Object.prototype.last") is None
+    assert served.end() == 0
+    with browser.Browser() as looks:
+        open_page(looks, served.report.as_uri())
+        expect_harmless(looks)
+
+
+@needs_browser
+def test_the_last_state_stays(served):
+    """If this fails, a page that is open when a job fails does not say why, or loses it when psd_run is gone; or the report does."""
+    with browser.Browser() as looks:
+        open_page(looks, served.address)
+        served.feed.fail(1, "worker 1 was killed (signal 9) on node1")
+        served.feed.phase = "ended"
+        served.go_on()
+        assert served.end() == 0
+        looks.until("return document.querySelector('#line').innerText === 'ended'", what="the end")
+        assert "worker 1 was killed (signal 9)" in looks.text("#cause-text")
+        assert str(served.report) in looks.text("#ended")
+        assert looks.text("#phase") == "failed"
+        looks.open(served.report.as_uri())
+        looks.until("return document.querySelector('#line').innerText === 'report'", what="the report")
+        assert "worker 1 was killed (signal 9)" in looks.text("#cause-text")
+        assert looks.run("return document.querySelectorAll('#process-table tbody tr').length") == 6
+
+
+@needs_browser
+@needs_charts
+def test_sixty_four_workers(replay):
+    """If this fails, the page of a large job takes the browser's memory, or falls behind."""
+    served = replay(recorded_feed.Feed(workers=64, servers=4))
+    stop = threading.Event()
+
+    def feed():
+        while not stop.wait(0.25):  # 10,000 steps a minute, twice as fast
+            served.go_on(1.0)
+
+    teller = threading.Thread(target=feed)
+    teller.start()
+    try:
+        with browser.Browser() as looks:
+            open_page(looks, served.address)
+            looks.until("return Number(document.documentElement.dataset.updates) > 15", what="15 updates")
+            looks.run("const m = document.getElementById('curve-mode'); m.value = 'each'; m.dispatchEvent(new Event('input'))")
+            looks.until("return Number(document.documentElement.dataset.updates) > 25", what="25 updates")
+            assert looks.run("return document.querySelectorAll('#process-table tbody tr').length") == 69
+            assert looks.run("return performance.memory.usedJSHeapSize") < 200e6
+    finally:
+        stop.set()
+        teller.join()
