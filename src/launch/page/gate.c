@@ -6,11 +6,23 @@
 #include "launch/page/gate.h"
 
 #include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include <sys/random.h>
+
+#include "base/fail.h"
+
+static void
+write_hex(const uint8_t bytes[GATE_SECRET_BYTES], char secret_p[GATE_SECRET_CHARS + 1])
+{
+    for (size_t i = 0; i < GATE_SECRET_BYTES; i++) {
+        snprintf(secret_p + 2 * i, 3, "%02x", bytes[i]);
+    }
+}
 
 bool
 gate_draw(char secret_p[GATE_SECRET_CHARS + 1])
@@ -20,18 +32,23 @@ gate_draw(char secret_p[GATE_SECRET_CHARS + 1])
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes)) {
         return false;
     }
-    for (size_t i = 0; i < sizeof(bytes); i++) {
-        snprintf(secret_p + 2 * i, 3, "%02x", bytes[i]);
-    }
+    write_hex(bytes, secret_p);
     return true;
 }
 
-bool
-gate_init(struct gate *gate, const char *name, bool tls)
+void
+gate_init(struct gate *gate, const char *token, const char *address, const char *name, bool tls)
 {
+    static const uint8_t purpose[] = "cookie of psd_run's page";
+    uint8_t digest[EVP_MAX_MD_SIZE];
+
     *gate = (struct gate){.tls = tls};
+    snprintf(gate->token, sizeof(gate->token), "%s", token);
+    snprintf(gate->address, sizeof(gate->address), "%s", address != NULL ? address : "");
     snprintf(gate->name, sizeof(gate->name), "%s", name != NULL ? name : "");
-    return gate_draw(gate->cookie);
+    psi_assert(HMAC(EVP_sha256(), token, (int)strlen(token), purpose, sizeof(purpose), digest,
+                    NULL) != NULL);
+    write_hex(digest, gate->cookie);
 }
 
 /* In a time that does not tell how much of it is right. */
@@ -66,15 +83,18 @@ host_bytes(const char *host)
 bool
 gate_is_host(const char *host, const char *name)
 {
-    static const char *const ours[] = {"localhost", "127.0.0.1", "[::1]"};
     const size_t bytes = host_bytes(host);
 
-    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
-        if (bytes == strlen(ours[i]) && strncasecmp(host, ours[i], bytes) == 0) {
-            return true;
-        }
-    }
     return bytes > 0 && bytes == strlen(name) && strncasecmp(host, name, bytes) == 0;
+}
+
+/* Names that others may point at this machine are none of ours. */
+static bool
+is_our_host(const struct gate *gate, const char *host)
+{
+    return gate_is_host(host, "localhost") || gate_is_host(host, "127.0.0.1") ||
+           gate_is_host(host, "[::1]") || gate_is_host(host, gate->address) ||
+           gate_is_host(host, gate->name);
 }
 
 /* The page's own requests come from where it was loaded; other programs name no origin. */
@@ -109,7 +129,7 @@ gate_check(struct gate *gate, const struct gate_request *request, uint64_t now_m
     if (strcmp(request->method, "GET") != 0 && strcmp(request->method, "HEAD") != 0) {
         return GATE_READ_ONLY;
     }
-    if (request->host == NULL || !gate_is_host(request->host, gate->name)) {
+    if (request->host == NULL || !is_our_host(gate, request->host)) {
         return GATE_STRANGE_HOST;
     }
     if (!is_origin(gate, request)) {

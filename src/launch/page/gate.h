@@ -22,7 +22,8 @@ enum {
 struct gate {
     char token[GATE_SECRET_CHARS + 1];  /* of the address, and of Authorization: Bearer */
     char cookie[GATE_SECRET_CHARS + 1]; /* what browsers get for it */
-    char name[GATE_HOST_BYTES];         /* a further host name that is ours; "": none */
+    char address[GATE_HOST_BYTES];      /* where it listens: a name that is ours, too ... */
+    char name[GATE_HOST_BYTES];         /* ... and this machine's; "": none */
     bool tls;
     uint64_t second; /* in which `requests` were let in */
     unsigned requests;
@@ -50,10 +51,12 @@ enum gate_verdict {
     GATE_VERDICTS,
 };
 
-/* Draws the cookie. The token is the caller's to fill in. Returns false when there is no randomness. */
-bool gate_init(struct gate *gate, const char *name, bool tls);
+/* The cookie is made of the token: pages stay open while a job is begun anew. address, name:
+ * (optional) what a Host may say besides localhost. */
+void gate_init(struct gate *gate, const char *token, const char *address, const char *name,
+               bool tls);
 
-/* Fills in hexadecimal digits nobody can guess. */
+/* Fills in hexadecimal digits nobody can guess. Returns false when there is no randomness. */
 bool gate_draw(char secret_p[GATE_SECRET_CHARS + 1]);
 
 enum gate_verdict gate_check(struct gate *gate, const struct gate_request *request,
@@ -63,8 +66,7 @@ enum gate_verdict gate_check(struct gate *gate, const struct gate_request *reque
 unsigned gate_http_status(enum gate_verdict verdict);
 const char *gate_text(enum gate_verdict verdict);
 
-/* Pure: whether a Host names this machine for its own users: localhost, a loopback address, or
- * `name`. */
+/* Pure: whether a Host is `name`, with or without a port. */
 bool gate_is_host(const char *host, const char *name);
 
 #endif

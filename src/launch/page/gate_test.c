@@ -13,8 +13,14 @@ static struct gate gate;
 static int
 set_up(void **state)
 {
+    char token[GATE_SECRET_CHARS + 1];
+
     (void)state;
-    return gate_init(&gate, "node7.cluster", false) && gate_draw(gate.token) ? 0 : -1;
+    if (!gate_draw(token)) {
+        return -1;
+    }
+    gate_init(&gate, token, "10.0.0.7", "node7.cluster", false);
+    return 0;
 }
 
 /* A request that is let in, for tests to spoil. */
@@ -81,6 +87,23 @@ test_wrong_secrets(void **state)
     assert_int_equal(check(&request), GATE_WRONG_TOKEN);
 }
 
+/* If this fails, pages that are open do not come back when a job is begun anew, or the token can be
+ * read from the cookie. */
+static void
+test_cookie_is_of_the_token(void **state)
+{
+    struct gate again;
+    struct gate other;
+
+    (void)state;
+    gate_init(&again, gate.token, NULL, NULL, false);
+    gate_init(&other, "another token 12", NULL, NULL, false);
+    assert_string_equal(again.cookie, gate.cookie);
+    assert_string_not_equal(other.cookie, gate.cookie);
+    assert_string_not_equal(gate.token, gate.cookie);
+    assert_int_equal(strlen(gate.cookie), GATE_SECRET_CHARS);
+}
+
 /* If this fails, a gate that was never given a token is open to an empty one. */
 static void
 test_no_token_opens_nothing(void **state)
@@ -97,9 +120,9 @@ test_no_token_opens_nothing(void **state)
 static void
 test_hosts(void **state)
 {
-    static const char *const ours[] = {"localhost",     "localhost:1",        "LOCALHOST:8080",
-                                       "127.0.0.1:80",  "[::1]:80",           "[::1]",
-                                       "node7.cluster", "NODE7.cluster:65535"};
+    static const char *const ours[] = {
+        "localhost", "localhost:1",   "LOCALHOST:8080",      "127.0.0.1:80", "[::1]:80",
+        "[::1]",     "node7.cluster", "NODE7.cluster:65535", "10.0.0.7:443"};
     static const char *const others[] = {"",
                                          ":",
                                          ":80",
@@ -206,6 +229,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_token_cookie_and_bearer, set_up),
         cmocka_unit_test_setup(test_wrong_secrets, set_up),
+        cmocka_unit_test_setup(test_cookie_is_of_the_token, set_up),
         cmocka_unit_test_setup(test_no_token_opens_nothing, set_up),
         cmocka_unit_test_setup(test_hosts, set_up),
         cmocka_unit_test_setup(test_origins, set_up),

@@ -41,6 +41,7 @@ struct page {
     char *certificate; /* owned, with the key: NULL without TLS */
     char *key;
     char host[64]; /* as it stands in an address */
+    char name[64]; /* of this machine, where others reach it; "" on loopback */
     uint16_t port;
     int listener;
     int timer;
@@ -123,6 +124,9 @@ open_listener(struct page *page, const struct page_args *args, struct psd_error 
                           "it on 127.0.0.1 and use ssh -L",
                           address);
     } else {
+        if (!is_loopback(place->ai_addr) && gethostname(page->name, sizeof(page->name) - 1) != 0) {
+            page->name[0] = '\0';
+        }
         status = listen_at(page, place, err);
     }
     freeaddrinfo(place);
@@ -183,7 +187,8 @@ psd_status
 page_open(const struct page_args *args, struct page **page_p, struct psd_error *err)
 {
     struct page *page = calloc(1, sizeof(*page));
-    psd_status status = PSD_OK;
+    char token[GATE_SECRET_CHARS + 1];
+    psd_status status;
 
     if (page == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for the job's page");
@@ -196,12 +201,12 @@ page_open(const struct page_args *args, struct page **page_p, struct psd_error *
     if (status == PSD_OK) {
         status = open_listener(page, args, err);
     }
-    if (status == PSD_OK &&
-        !gate_init(&page->requests.gate, page->host, page->certificate != NULL)) {
-        status = psi_fail_errno(err, PSD_ERR_NO_MEMORY, "draw a token for the job's page");
+    if (status == PSD_OK && args->token == NULL) {
+        status = token_get(args->token_file, token, err);
     }
     if (status == PSD_OK) {
-        status = token_get(args->token_file, page->requests.gate.token, err);
+        gate_init(&page->requests.gate, args->token != NULL ? args->token : token, page->host,
+                  page->name, page->certificate != NULL);
         page->requests.port = page->port;
     }
     if (status == PSD_OK) {
@@ -392,6 +397,12 @@ uint16_t
 page_port(const struct page *page)
 {
     return page->port;
+}
+
+const char *
+page_token(const struct page *page)
+{
+    return page->requests.gate.token;
 }
 
 void
