@@ -84,10 +84,7 @@ class Browser:
             time.sleep(0.05)
         raise AssertionError(f"not within {PATIENCE_S} s: {what or script}; the page says {self.text('body')[:1500]!r}")
 
-    def picture(self, path, whole=True):
-        """A PNG of the page, or of the part that is seen."""
-        if whole:
-            shown = self.devtools("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": True})["data"]
-        else:
-            shown = self.call("GET", f"/session/{self.session}/screenshot")
+    def picture(self, path):
+        """What is seen of the page, small: WebP."""
+        shown = self.devtools("Page.captureScreenshot", {"format": "webp", "quality": 82})["data"]
         pathlib.Path(path).write_bytes(base64.b64decode(shown))

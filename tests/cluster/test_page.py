@@ -3,18 +3,23 @@
 
 import http.client
 import json
+import os
 import pathlib
 import re
+import signal
 import socket
+import ssl
+import stat
 import subprocess
 import threading
+import time
 import urllib.parse
 
 import pytest
 
 import browser
 import recorded_feed
-from helpers import bin_directory, wait_for
+from helpers import BRISK, bin_directory, free_port, program, python_worker, wait_for
 
 REPLAY = (bin_directory() / "psd_run").resolve().parent / "tests" / "page" / "page_replay"
 needs_browser = pytest.mark.skipif(browser.DRIVER is None or browser.CHROMIUM is None, reason="no Chromium here")
@@ -336,3 +341,164 @@ def test_sixty_four_workers(replay):
     finally:
         stop.set()
         teller.join()
+
+
+# ----------------------------------------------------------------------------------------------- real jobs
+
+
+def page_of(job):
+    """The address that psd_run left for its user, once it has."""
+    def find():
+        assert job.process.poll() is None, job.stderr()
+        return list(job.directory.glob("logs/*/page_address"))
+
+    (path,) = wait_for(find, 20, "the file with the page's address")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    address = path.read_text().strip()
+    assert address not in job.stderr() and path.name in job.stderr()
+    return address
+
+
+def ask(address, path="/snapshot"):
+    parts = urllib.parse.urlsplit(address)
+    line = http.client.HTTPConnection(parts.hostname, parts.port, timeout=10)
+    line.request("GET", path, headers={"Authorization": "Bearer " + urllib.parse.parse_qs(parts.query)["token"][0]})
+    answer = line.getresponse()
+    return answer.status, answer.read().decode()
+
+
+@pytest.fixture
+def held(start, tmp_path):
+    """A job of 2 workers and 1 server that has done 15 steps and waits for the gate."""
+    gate = tmp_path / "gate"
+    job = start(*BRISK, "--name", f"page{os.getpid()}", "--workers", 2, "--servers", 1, "--", *python_worker(
+        "--steps", 30, "--hold", f"15:{gate}"))
+    job.gate = gate
+    job.wait_for_output("holding")
+    yield job
+    gate.touch()
+    job.process.wait(timeout=30)
+
+
+@pytest.mark.smoke
+def test_page_of_a_job(held):
+    """If this fails, a job has no page, its token is where others can read it, or the report is missing."""
+    address = page_of(held)
+    held.wait_for_step(0, 14)
+    snapshot = json.loads(ask(address)[1])
+    assert snapshot["job"]["phase"] == "running" and snapshot["job"]["workers"] == 2
+    assert [process["name"] for process in snapshot["processes"]] == ["master", "server 0", "worker 0", "worker 1"]
+    assert any(log["line"] == "step 14" and log["process"] == "worker0" for log in snapshot["logs"])
+    assert ask(address, "/metrics")[0] == 200
+    said = subprocess.run([program("psd_run"), "page", f"page{os.getpid()}"], capture_output=True, text=True, check=True)
+    assert said.stdout == address + "\n"
+    held.gate.touch()
+    assert held.wait() == 0
+    (report,) = held.directory.glob("logs/*/report.html")
+    assert report.name in held.stderr() and urllib.parse.urlsplit(address).query.partition("=")[2] not in report.read_text()
+
+
+@needs_browser
+def test_a_killed_worker_is_named(held):
+    """If this fails, whoever watches a job does not see at once who ended it: within 2 s, by the clock of the job."""
+    with browser.Browser() as looks:
+        open_page(looks, page_of(held))
+        looks.run("""
+            new MutationObserver((changes, watch) => {
+                if (!document.getElementById("cause").hidden) { window.named = Date.now(); watch.disconnect(); }
+            }).observe(document.getElementById("cause"), {attributes: true});""")
+        killed = time.time()
+        os.kill(held.pid_of("worker1"), signal.SIGKILL)
+        looks.until("return window.named", what="the cause on the page")
+        assert "worker 1" in looks.text("#cause-text") and "killed" in looks.text("#cause-text")
+        assert looks.run("return window.named") / 1000 - killed < 2
+        assert held.process.wait(timeout=30) == 137
+        looks.until("return document.getElementById('line').innerText === 'ended'", what="the last state")
+        assert "report.html" in looks.text("#ended") and looks.text("#phase") == "failed"
+        (report,) = held.directory.glob("logs/*/report.html")
+        looks.open(report.as_uri())
+        looks.until("return document.getElementById('line').innerText === 'report'", what="the report")
+        assert "worker 1" in looks.text("#cause-text") and "step 14" in looks.text("#log-lines")
+
+
+def refused(start, *options):
+    job = start(*options, "--", "true")
+    assert job.process.wait(timeout=20) == 2, job.stderr()
+    return job.stderr()
+
+
+def test_options_of_the_page(start, tmp_path):
+    """If this fails, a page is served where everybody reaches it, or a mistake on the command line is not named."""
+    assert "--page 70000: a port from 1 to 65535, or off" in refused(start, "--page", "70000")
+    assert "with TLS only: add --page_cert FILE and --page_key FILE" in refused(start, "--page_address", "0.0.0.0")
+    assert "--page_cert and --page_key belong together" in refused(start, "--page_cert", "a.pem")
+    loose = tmp_path / "token"
+    loose.write_text("0123456789abcdef0123\n")
+    loose.chmod(0o644)
+    assert f"--page_token {loose}: it is not a file that only you can read" in refused(start, "--page_token", loose)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"cannot listen at port {port} of 127.0.0.1" in refused(start, "--page", port)
+    job = start("--page", "off", "--", "true", name="off")
+    assert job.wait() == 0 and "watch the job" not in job.stderr()
+    assert not list(job.directory.glob("logs/*/page_address")) and not list(job.directory.glob("logs/*/report.html"))
+
+
+def test_token_of_a_file_and_port(start, tmp_path):
+    """If this fails, Prometheus cannot be told beforehand where a job is and what it asks for."""
+    port, token = free_port(), tmp_path / "token"
+    gate = tmp_path / "gate"
+    job = start("--page", port, "--page_token", token, "--", "sh", "-c", f"until [ -e {gate} ]; do sleep 0.05; done")
+    address = page_of(job)
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    assert address == f"http://127.0.0.1:{port}/?token={token.read_text().strip()}"
+    assert ask(address, "/metrics")[0] == 200
+    gate.touch()
+    assert job.wait() == 0
+
+
+def test_tls(start, tmp_path):
+    """If this fails, a page on an address that others reach is readable on the way, or not at all."""
+    key, certificate, gate = tmp_path / "key.pem", tmp_path / "cert.pem", tmp_path / "gate"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
+                    "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate],
+                   check=True, capture_output=True)
+    key.chmod(0o600)
+    job = start("--page_address", "0.0.0.0", "--page_cert", certificate, "--page_key", key, "--", "sh", "-c",
+                f"until [ -e {gate} ]; do sleep 0.05; done")
+    parts = urllib.parse.urlsplit(page_of(job))
+    assert parts.scheme == "https"
+    line = http.client.HTTPSConnection("localhost", parts.port, timeout=10, context=ssl.create_default_context(cafile=certificate))
+    line.request("GET", "/?" + parts.query)
+    answer = line.getresponse()
+    assert answer.status == 303 and answer.headers["Set-Cookie"].endswith("; Secure")
+    line.close()
+    plain = http.client.HTTPConnection("127.0.0.1", parts.port, timeout=10)
+    plain.request("GET", "/?" + parts.query)
+    with pytest.raises((http.client.HTTPException, OSError)):
+        plain.getresponse()
+    gate.touch()
+    assert job.wait() == 0
+
+
+def test_pages_come_back_when_a_job_begins_anew(start, tmp_path):
+    """If this fails, an open page loses its job when --restart_scope group starts it again."""
+    gate = tmp_path / "gate"
+    gate.mkdir()
+    script = (f"if mkdir {gate}/first; then until [ -e {gate}/1 ]; do sleep 0.05; done; exit 5; fi; "
+              f"until [ -e {gate}/2 ]; do sleep 0.05; done")
+    job = start("--restart", "on-failure", "--restart_scope", "group", "--restart_delay_ms", 50, "--", "sh", "-c", script)
+    address = page_of(job)
+    assert json.loads(ask(address)[1])["job"]["phase"] in ("starting", "running")
+    (gate / "1").touch()
+    wait_for(lambda: "restart 1 of 3" in job.stderr(), 20, "the job to begin anew")
+
+    def answers():
+        try:
+            return ask(address)[0] == 200
+        except OSError:
+            return False
+
+    wait_for(answers, 20, "the page at the same address")
+    (gate / "2").touch()
+    assert job.wait() == 0

@@ -19,6 +19,7 @@
 #include "base/fail.h"
 #include "base/monotonic.h"
 #include "config/environment.h"
+#include "launch/cli/begin_page.h"
 #include "launch/cli/dry_run.h"
 #include "launch/cli/print_cluster.h"
 #include "launch/cli/refuse.h"
@@ -362,8 +363,9 @@ wait_for_word(int fd, pid_t pid, const char *name)
     directory = strchr(line, ' ') != NULL ? strchr(line, ' ') + 1 : "";
     if (strncmp(line, started, sizeof(started) - 1) == 0) {
         printf("job %s runs in the background (pid %d); logs in %s\n"
-               "    psd_run show %s\n    psd_run logs -f %s worker0\n    psd_run stop %s\n",
-               name, (int)pid, directory, name, name, name);
+               "    psd_run show %s\n    psd_run page %s\n    psd_run logs -f %s worker0\n"
+               "    psd_run stop %s\n",
+               name, (int)pid, directory, name, name, name, name);
         return 0;
     }
     waitpid(pid, &status, 0);
@@ -433,9 +435,17 @@ static int
 run_named(const struct launch_options *options, struct multi_start *multi, struct run_args *args,
           struct jobs_entry *entry)
 {
+    struct psd_error err = {0};
     char *directory = NULL;
+    struct page_wish page;
+    bool has_page;
     int code = 0;
 
+    if (begin_page(options, &page, &has_page, &err) != PSD_OK) {
+        jobs_leave(entry);
+        return refuse(&err);
+    }
+    args->page = has_page ? &page : NULL;
     args->job = entry->name;
     args->listener = entry->listener;
     args->entry_path = entry->listener >= 0 ? entry->path : NULL;

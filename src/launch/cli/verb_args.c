@@ -1,5 +1,5 @@
 /*
- * verb_args.c - the command lines of show, logs, stop, list, top and trace.
+ * verb_args.c - the command lines of show, page, logs, stop, list, top and trace.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -29,6 +29,12 @@ static const char about_stop[] =
     "Ends a job as Ctrl-C would: workers have 5 s, then servers, then the master.\n"
     "\n"
     "    psd_run stop train";
+static const char about_page[] = "Where a job that runs here is watched in a browser: its address, "
+                                 "with its token. Who has it sees the\n"
+                                 "job; give it to nobody else.\n"
+                                 "\n"
+                                 "    psd_run page train\n"
+                                 "    xdg-open \"$(psd_run page)\"";
 static const char about_list[] = "The jobs that run on this machine for you.";
 static const char about_top[] = "The processes of a job on one screen, again every second; keys "
                                 "sort. Where stdin or stdout is\n"
@@ -85,6 +91,7 @@ verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *opt
         [VERB_STOP] = {{"now", 0, PSI_OPTION_FLAG, "kill, without time to save", &options->now}},
         [VERB_LIST] = {{"no_trunc", 0, PSI_OPTION_FLAG, "whole commands", &options->no_trunc},
                        {"json", 0, PSI_OPTION_FLAG, "for programs", &options->json}},
+        [VERB_PAGE] = {{0}},
         [VERB_TRACE] = {{"steps", 0, PSI_OPTION_NUMBER, "how many [20]", &options->steps, 1, 4096}},
     };
     static const struct psi_command commands[] = {
@@ -100,6 +107,7 @@ verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *opt
                        .synopsis = "[--now] [JOB]",
                        .about = about_stop,
                        .option_count = 1},
+        [VERB_PAGE] = {.name = "psd_run page", .synopsis = "[JOB]", .about = about_page},
         [VERB_LIST] = {.name = "psd_run list",
                        .synopsis = "[options]",
                        .about = about_list,
@@ -138,11 +146,9 @@ verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *opt
 static void
 say_which(const struct words *names, enum verb verb)
 {
-    static const char *const words[] = {[VERB_SHOW] = "show",
-                                        [VERB_LOGS] = "logs",
-                                        [VERB_STOP] = "stop",
-                                        [VERB_TOP] = "top",
-                                        [VERB_TRACE] = "trace"};
+    static const char *const words[] = {
+        [VERB_SHOW] = "show", [VERB_LOGS] = "logs",   [VERB_STOP] = "stop",
+        [VERB_TOP] = "top",   [VERB_TRACE] = "trace", [VERB_PAGE] = "page"};
 
     fprintf(stderr, "psd_run: which job? Several run:");
     for (size_t i = 0; i < names->count; i++) {

@@ -1,5 +1,5 @@
 /*
- * verb_args.h - the command lines of show, logs, stop, list, top and trace.
+ * verb_args.h - the command lines of show, page, logs, stop, list, top and trace.
  */
 #ifndef LAUNCH_VERB_ARGS_H
 #define LAUNCH_VERB_ARGS_H
@@ -24,7 +24,7 @@ struct verb_options {
     uint32_t steps;  /* trace */
 };
 
-enum verb { VERB_SHOW, VERB_LOGS, VERB_STOP, VERB_LIST, VERB_TOP, VERB_TRACE };
+enum verb { VERB_SHOW, VERB_LOGS, VERB_STOP, VERB_LIST, VERB_TOP, VERB_TRACE, VERB_PAGE };
 
 /* Reads one. False: *code_p is what to exit with. *first_p, *second_p: arguments, or NULL. */
 bool verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *options_p,

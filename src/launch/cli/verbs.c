@@ -1,5 +1,5 @@
 /*
- * verbs.c - show, stop and list. logs.c has logs.
+ * verbs.c - show, page, stop and list. logs.c has logs.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -233,6 +233,33 @@ verb_show(int argc, char *const *argv)
         fflush(stdout);
     }
     return options.watch && code == WATCH_CODE_CANNOT_START ? 0 : code; /* it ended meanwhile */
+}
+
+/* ------------------------------------------------------------------------------------ page --- */
+
+int
+verb_page(int argc, char *const *argv)
+{
+    struct verb_options options = {0};
+    struct psd_error err = {0};
+    char name[JOBS_NAME_BYTES];
+    const char *rest = NULL;
+    char *answer = NULL;
+    int code;
+
+    if (!verb_parse(argc, argv, VERB_PAGE, &options, &rest, NULL, &code) ||
+        !verb_choose_job(rest, VERB_PAGE, name, &code)) {
+        return code;
+    }
+    if (jobs_ask(name, "page\n", &answer, &err) != PSD_OK) {
+        fprintf(stderr, "psd_run: %s\n", err.text);
+        return WATCH_CODE_CANNOT_START;
+    }
+    code = strncmp(answer, "http", 4) == 0 ? 0 : WATCH_CODE_CANNOT_START;
+    fputs(code == 0 ? "" : "psd_run: ", stderr);
+    fputs(answer, code == 0 ? stdout : stderr);
+    free(answer);
+    return code;
 }
 
 /* ------------------------------------------------------------------------------ stop, list --- */

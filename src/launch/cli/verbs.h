@@ -1,5 +1,5 @@
 /*
- * verbs.h - show, logs, stop, list, top and trace: what one can do to jobs that run.
+ * verbs.h - show, page, logs, stop, list, top and trace: what one can do to jobs that run.
  */
 #ifndef LAUNCH_VERBS_H
 #define LAUNCH_VERBS_H
@@ -8,6 +8,7 @@
 
 /* argv[0] is the verb. Return the exit code: 0, 2 wrong usage, 3 no such job. */
 int verb_show(int argc, char *const *argv);
+int verb_page(int argc, char *const *argv);
 int verb_logs(int argc, char *const *argv);
 int verb_stop(int argc, char *const *argv);
 int verb_list(int argc, char *const *argv);

@@ -78,7 +78,7 @@ static const char about_run[] =
     "    psd_run -c cluster.json --personality torch \"python train.py\"\n"
     "    psd_run --emit sbatch --nodes 2 --ps 2 --workers 6 \"python train.py\" >job.sh\n"
     "    srun psd_run --roles 'ps,worker*3' \"python train.py\"              one for each task\n"
-    "    psd_run list; psd_run top train; psd_run show train --watch; psd_run stop train\n"
+    "    psd_run list; psd_run top train; psd_run page train; psd_run stop train\n"
     "    psd_run --rendezvous /shared/meet --job_id 4711 --rank 3 --size 6 \"python train.py\"\n"
     "                                          one of six that a batch system starts; 0 "
     "coordinates\n"
@@ -90,8 +90,11 @@ static const char about_run[] =
     "long;\n"
     "130, 143 interrupted.\n"
     "\n"
-    "Every process has its log in DIR/poseidon_log_<time>/, and result.json there tells the story\n"
-    "to programs; psd_run's own log is ./poseidon_run.log, where it was started.";
+    "While a job runs it is watched in a browser, at the address that psd_run prints. Every "
+    "process\n"
+    "has its log in DIR/poseidon_log_<time>/; report.html there keeps the page, and result.json "
+    "tells\n"
+    "the story to programs. psd_run's own log is ./poseidon_run.log, where it was started.";
 
 const char *const launch_restart_words[] = {"never", "on-failure", "exit-code", NULL};
 const char *const launch_scope_words[] = {"process", "group", NULL};
@@ -173,6 +176,18 @@ static const struct psi_option table[] = {
      &parsed.nodes, 1, 65536},
     {"show", 0, PSI_OPTION_TEXT, "workers whose lines are shown: 0, 0,2-5, none [all]",
      &parsed.show},
+    {"page", 0, PSI_OPTION_TEXT,
+     "off, or the port of the page on which the job is watched; docs/watching.md [any port]",
+     &parsed.page},
+    {"page_address", 0, PSI_OPTION_TEXT,
+     "of this machine, for the page; others reach it there, so it takes --page_cert [127.0.0.1]",
+     &parsed.page_address},
+    {"page_cert", 0, PSI_OPTION_TEXT, "file with the page's certificate, in PEM: it uses TLS",
+     &parsed.page_cert},
+    {"page_key", 0, PSI_OPTION_TEXT, "file with its key", &parsed.page_key},
+    {"page_token", 0, PSI_OPTION_TEXT,
+     "file with the page's token, made if there is none; Prometheus takes the same [drawn anew]",
+     &parsed.page_token},
     {"result_regex", 0, PSI_OPTION_TEXT,
      "the last line that matches, of the lowest rank with one, stands in the closing summary",
      &parsed.result_regex},
@@ -244,7 +259,7 @@ static const struct psi_command command = {
     .synopsis = "[-c FILE] [-o DIR] [options] \"command\"\n"
                 "       psd_run [options] -- program arguments...\n"
                 "       psd_run run [options] \"command\"\n"
-                "       psd_run show | logs | stop | list [-h]\n"
+                "       psd_run show | logs | page | stop | list [-h]\n"
                 "       psd_run secret FILE",
     .about = about_run,
     .program = PSI_PROGRAM_RUN,

@@ -109,6 +109,11 @@ struct launch_options {
     uint32_t gpus_per_worker;   /* 0: as the cluster file says */
     uint32_t cpus_per_worker;   /* for --emit; 0: as the other system likes */
     uint32_t memory_per_worker; /* for --emit, MiB; 0: likewise */
+    const char *page;           /* "off" or a port; NULL: any port */
+    const char *page_address;   /* NULL: loopback */
+    const char *page_cert;      /* in PEM; NULL: no TLS */
+    const char *page_key;       /* likewise */
+    const char *page_token;     /* file; NULL: a token that is drawn */
     enum plan_automatic automatic;
     struct psi_settings settings; /* command line and environment */
 

@@ -12,6 +12,7 @@
 #include "launch/link/control_socket.h"
 #include "launch/page/feed.h"
 #include "launch/run/job_json.h"
+#include "launch/run/run_page.h"
 
 /* by: "psd_run stop", or what replaces the job. */
 static void
@@ -32,7 +33,7 @@ stop_job(struct run *run, bool at_once, const char *by)
     }
 }
 
-/* "show", "feed", "trace 20", "what", and those above. */
+/* "show", "feed", "trace 20", "what", "page", and those above. */
 static char *
 answer(void *context, const char *line)
 {
@@ -52,6 +53,9 @@ answer(void *context, const char *line)
     }
     if (strcmp(line, "what\n") == 0) {
         return strdup(run->args->what != NULL ? run->args->what : "");
+    }
+    if (strcmp(line, "page\n") == 0) {
+        return run_page_address(run);
     }
     if (control_wants_stop(line, &now, by)) {
         stop_job(run, now, by);

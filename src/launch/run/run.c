@@ -21,7 +21,6 @@
 #include <sys/signalfd.h>
 
 #include "base/monotonic.h"
-#include "launch/page/feed.h"
 #include "launch/run/control.h"
 #include "launch/run/end_text.h"
 #include "launch/run/feeding.h"
@@ -30,6 +29,7 @@
 #include "launch/run/messages.h"
 #include "launch/run/orders.h"
 #include "launch/run/report.h"
+#include "launch/run/run_page.h"
 #include "launch/run/run_state.h"
 #include "launch/system/wall_clock.h"
 
@@ -102,6 +102,9 @@ handle_event(struct run *run, uint64_t data)
         break;
     case RUN_JOIN:
         machines_join(run);
+        break;
+    case RUN_PAGE:
+        page_turn(run->page);
         break;
     case RUN_UNSENT:
         break; /* run_pulse() sends */
@@ -445,6 +448,7 @@ finish(struct run *run)
     status_stop(&run->status);
     feeding_end(run);
     console_status(&run->console, "");
+    run_page_end(run);
     report_end(run, psi_monotonic_ms() - run->begin_ms);
     if (job_json_write(run, &err) != PSD_OK) {
         console_say(&run->console, "%s", err.text);
@@ -500,6 +504,20 @@ finish_check(struct run *run)
     return code;
 }
 
+static psd_status
+begin_watching(struct run *run, struct psd_error *err)
+{
+    psd_status status;
+
+    feeding_begin(run);
+    status = run_page_open(run, err);
+    if (status == PSD_OK) {
+        run_watch_page(run);
+        run_page_invite(run);
+    }
+    return status;
+}
+
 int
 run_job(const struct run_args *args)
 {
@@ -507,13 +525,13 @@ run_job(const struct run_args *args)
     struct run run;
     int code;
 
-    if (run_init(&run, args, &orders_ops, &err) != PSD_OK) {
+    if (run_init(&run, args, &orders_ops, &err) != PSD_OK ||
+        (!args->check && begin_watching(&run, &err) != PSD_OK)) {
         fprintf(stderr, "psd_run: %s\n", err.text);
         run_fini(&run);
         return err.status == PSD_ERR_INVALID ? WATCH_CODE_USAGE : WATCH_CODE_CANNOT_START;
     }
     if (!args->check) {
-        feeding_begin(&run);
         report_begin(&run);
     }
     watch_begin(&run.watch, psi_monotonic_ms() + args->delay_ms);

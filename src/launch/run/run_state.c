@@ -21,7 +21,6 @@
 #include "base/fail.h"
 #include "base/monotonic.h"
 #include "launch/agent/agent.h"
-#include "launch/page/feed.h"
 #include "launch/system/signal_fd.h"
 #include "launch/system/wall_clock.h"
 #include "launch/text/memory.h"
@@ -48,6 +47,14 @@ run_watch_line(struct run *run, struct host *host)
     listen_to(run, host->link.in, EPOLLIN, RUN_LINE, machine);
     if (host->stderr_fd >= 0) {
         listen_to(run, host->stderr_fd, EPOLLIN, RUN_STDERR, machine);
+    }
+}
+
+void
+run_watch_page(struct run *run)
+{
+    if (run->page != NULL) {
+        listen_to(run, page_fd(run->page), EPOLLIN, RUN_PAGE, 0);
     }
 }
 
@@ -302,6 +309,7 @@ run_fini(struct run *run)
     }
     sync_fini(&run->sync);
     free(run->status.nodes);
+    page_close(run->page);
     feed_destroy(run->feed);
     for (uint32_t i = 0; run->hosts != NULL && i < run->layout->machine_count; i++) {
         host_fini(&run->hosts[i]); /* an agent that is still there ends with its line */

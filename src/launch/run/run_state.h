@@ -10,6 +10,8 @@
 #include <stdint.h>
 
 #include "launch/link/notes.h"
+#include "launch/page/feed.h"
+#include "launch/page/page.h"
 #include "launch/page/tensorboard.h"
 #include "launch/plan/plan.h"
 #include "launch/rules/watch.h"
@@ -19,8 +21,6 @@
 #include "launch/tell/console.h"
 #include "launch/tell/output.h"
 #include "launch/tell/runlog.h"
-
-struct feed;
 
 struct process {
     char name[24];
@@ -63,6 +63,9 @@ struct run {
     struct feed *feed;               /* owned; what those who watch are told; NULL: nothing */
     struct output_listener listener; /* of every process, for the feed */
     struct tensorboard board;        /* directory "": nobody wants it */
+    struct page *page;               /* owned; where they watch; NULL: nowhere */
+    struct feed_since page_since;    /* what open pages have */
+    char report_path[4096];          /* "" before it is written */
     uint64_t feeding_ms;             /* when it is looked at again what the feed is to tell */
     char *directory;                 /* of the logs; NULL with --check */
     uint32_t slots;
@@ -102,7 +105,7 @@ struct run {
 };
 
 /* What an event of the loop is about: kind in the upper half of its data, machine in the lower. */
-enum run_source { RUN_SIGNAL, RUN_LINE, RUN_UNSENT, RUN_STDERR, RUN_CONTROL, RUN_JOIN };
+enum run_source { RUN_SIGNAL, RUN_LINE, RUN_UNSENT, RUN_STDERR, RUN_CONTROL, RUN_JOIN, RUN_PAGE };
 
 /* ops: what carries the orders of watch.h out. */
 psd_status run_init(struct run *run, const struct run_args *args, const struct watch_ops *ops,
@@ -114,6 +117,8 @@ void run_fini(struct run *run);
 void run_pulse(void *context);
 
 void run_watch_line(struct run *run, struct host *host);
+/* The loop turns the page, if there is one. */
+void run_watch_page(struct run *run);
 /* Before the job is ended: how far it came is known to the master alone. */
 void run_ask_last(struct run *run);
 

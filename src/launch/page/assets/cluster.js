@@ -1,7 +1,7 @@
 /* cluster.js - a picture of the cluster: workers around servers, lines as thick as their traffic. */
 
 const STATE_COLOURS = { running: "--good", starting: "--warn", lost: "--bad", failed: "--bad", ended: "--accent" };
-const EDGES_MOVING = 40;
+const EDGES_MOVING = 40, ROW_MAX = 14;
 const cluster = { shape: "", nodes: new Map(), edges: new Map() };
 
 /* Places on an ellipse, the first at the top. */
@@ -10,6 +10,19 @@ function around(count, width, height, rx, ry) {
     const angle = (2 * Math.PI * i) / count - Math.PI / 2;
     return [width / 2 + rx * Math.cos(angle), height / 2 + ry * Math.sin(angle)];
   });
+}
+
+/* Places in a row, each in the middle of its share. */
+const row = (count, width, y) => Array.from({ length: count }, (unused, i) => [(width * (i + 0.5)) / count, y]);
+
+/* Few stand face to face; many workers surround their servers. */
+function layout(workers, servers) {
+  const many = workers > ROW_MAX || servers > ROW_MAX, width = 560, height = many ? 460 : 240, size = many ? 11 : 17;
+  if (!many) return { width, height, size, workers: row(workers, width, 34), servers: row(servers, width, height - 34), master: [22, height / 2] };
+  return {
+    width, height, size, workers: around(workers, width, height, width / 2 - 19, height / 2 - 19),
+    servers: servers === 1 ? [[width / 2, height / 2 + 40]] : around(servers, width, height, width / 5.5, height / 4), master: [width / 2, height / 2],
+  };
 }
 
 function drawNode(svg, process, [x, y], size) {
@@ -24,27 +37,26 @@ function drawNode(svg, process, [x, y], size) {
   cluster.nodes.set(process.name, { shape, title, at: [x, y] });
 }
 
+/* Lines that carried nothing yet are there, too. */
+function linesOf(workers, servers) {
+  if (state.edges.length > 0) return state.edges;
+  return workers.flatMap((worker) => servers.map((server) => ({ worker: worker.index, server: server.index })));
+}
+
 function drawCluster(workers, servers, masters) {
-  const svg = byId("cluster-svg");
-  const width = 560, height = workers.length > 24 ? 460 : 340, many = workers.length > 24;
-  const size = many ? 11 : 17;
+  const svg = byId("cluster-svg"), lines = vector("g"), places = layout(workers.length, servers.length);
   cluster.nodes.clear(); cluster.edges.clear();
-  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  svg.replaceChildren();
-  const outer = around(workers.length, width, height, width / 2 - size - 8, height / 2 - size - 8);
-  /* Two workers stand left and right of their servers, so that no line hides another. */
-  const places = workers.length === 2 ? [[size + 30, height / 2], [width - size - 30, height / 2]] : outer;
-  const inner = around(servers.length, width, height, servers.length === 1 ? 0 : width / (many ? 5.5 : 8), servers.length === 1 ? 0 : height / (many ? 4 : 4.2));
-  const lines = vector("g");
-  svg.append(lines);
-  workers.forEach((process, i) => drawNode(svg, process, places[i], size));
-  servers.forEach((process, i) => drawNode(svg, process, inner[i], many ? 13 : 17));
-  masters.forEach((process) => drawNode(svg, process, servers.length === 1 ? [28, 28] : [width / 2, height / 2], 12));
-  for (const edge of state.edges) {
-    const from = workers.findIndex((process) => process.index === edge.worker);
-    const to = servers.findIndex((process) => process.index === edge.server);
-    if (from < 0 || to < 0) continue;
-    const line = vector("line", { class: "edge", x1: places[from][0], y1: places[from][1], x2: inner[to][0], y2: inner[to][1] });
+  svg.setAttribute("viewBox", `0 0 ${places.width} ${places.height}`);
+  svg.replaceChildren(lines);
+  workers.forEach((process, i) => drawNode(svg, process, places.workers[i], places.size));
+  servers.forEach((process, i) => drawNode(svg, process, places.servers[i], places.size + 1));
+  masters.forEach((process) => drawNode(svg, process, places.master, 11));
+  for (const edge of linesOf(workers, servers)) {
+    const from = places.workers[workers.findIndex((process) => process.index === edge.worker)];
+    const to = places.servers[servers.findIndex((process) => process.index === edge.server)];
+    if (!from || !to) continue;
+    const line = vector("line", { class: "edge", x1: from[0], y1: from[1], x2: to[0], y2: to[1] });
+    line.style.strokeOpacity = 0.15;
     line.append(vector("title"));
     lines.append(line);
     cluster.edges.set(edge.worker + " " + edge.server, line);

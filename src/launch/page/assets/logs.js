@@ -25,22 +25,23 @@ function logLine(log, filter) {
   return element("div", { class: log.stream === "err" ? "err" : null }, element("b", { title: formatClock(wallTime(log.at_ms)) }, log.process), text);
 }
 
-function fillProcesses() {
+/* Whoever has printed something can be chosen. */
+function fillProcesses(lines) {
   const select = byId("log-process"), known = new Set([...select.options].map((option) => option.value));
-  for (const process of state.processes) {
-    if (!known.has(process.name)) select.append(element("option", { value: process.name }, process.name));
-  }
+  const fresh = [...new Set(lines.map((log) => log.process))].filter((name) => !known.has(name));
+  for (const name of fresh.sort((a, b) => a.localeCompare(b, "en", { numeric: true }))) select.append(element("option", { value: name }, name));
 }
 
 /* all: the filter has changed, or the line was lost; else only what is new is added. */
 function showLogs(all) {
   const node = byId("log-lines");
   const filter = all || !logView.filter ? logFilter() : logView.filter;
-  fillProcesses();
   if (all || state.logTotal < logView.at) { node.replaceChildren(); logView.at = 0; }
   logView.filter = filter;
   const fresh = Math.min(state.logs.length, state.logTotal - logView.at);
-  const lines = (fresh > 0 ? state.logs.slice(-fresh) : []).filter((log) => isWanted(log, filter)).slice(-LOG_SHOWN);
+  const news = fresh > 0 ? state.logs.slice(-fresh) : [];
+  const lines = news.filter((log) => isWanted(log, filter)).slice(-LOG_SHOWN);
+  fillProcesses(news);
   logView.at = state.logTotal;
   node.append(...lines.map((log) => logLine(log, filter)));
   while (node.childElementCount > LOG_SHOWN) node.firstElementChild.remove();

@@ -32,9 +32,10 @@ function showTiles() {
   const total = isNumber(job.steps_total) ? "of " + formatNumber(job.steps_total) : "";
   setTile("elapsed", formatDuration(job.elapsed_ms));
   setTile("step", formatNumber(job.step), total);
-  setTile("rate", formatNumber(job.rate, 3), "steps/s");
+  const over = job.phase === "ended";
+  setTile("rate", formatNumber(over ? (1000 * job.step) / job.elapsed_ms : job.rate, 3), over ? "steps/s on average" : "steps/s");
   setTile("expected end", left === null ? UNKNOWN : formatClock(Date.now() + left), left === null ? "" : "in " + formatDuration(left));
-  setTile("workers", isNumber(job.workers) ? `${running} / ${job.workers}` : UNKNOWN, "running");
+  setTile("workers", !isNumber(job.workers) ? UNKNOWN : over ? job.workers : `${running} / ${job.workers}`, over ? "" : "running");
   setTile("traffic", formatRate(state.rate));
   for (const [name, byWorker] of [...state.scalars].slice(0, 2)) {
     const last = [...byWorker.values()].map((series) => series.last).filter(isNumber);
@@ -54,9 +55,19 @@ function showCause() {
   setText(byId("cause-more"), parts.filter(Boolean).join(" \u00b7 "));
 }
 
+/* Who is waited for; where nobody is, or nothing is known of it, how the job is doing. */
+function sentence() {
+  const { job } = state;
+  const words = { starting: "The job is starting.", ending: "The job is ending.", ended: state.cause ? "The job has failed." : "The job has ended well." };
+  if (job.phase === "ended" || job.phase === "ending") return words[job.phase];
+  if (state.sentence) return state.sentence;
+  if (job.phase === "running" && state.waits.length > 0) return "Nobody is waited for in particular.";
+  if (job.phase === "running" && job.rate > 0) return `The job makes ${formatNumber(job.rate, 3)} steps a second.`;
+  return job.phase === "running" ? "The job is running." : words[job.phase] || "Waiting for the job.";
+}
+
 function showSentence() {
-  const words = { starting: "The job is starting.", running: "Nobody waits for anybody in particular.", ending: "The job is ending.", ended: "The job has ended." };
-  setText(byId("sentence"), state.sentence || words[state.job.phase] || "Waiting for the job.");
+  setText(byId("sentence"), sentence());
 }
 
 function showEvents() {
@@ -68,7 +79,7 @@ function showEvents() {
   const kinds = new Set(["start", "lost", "failover", "cause", "end", "note"]);
   node.replaceChildren(...[...state.events].reverse().slice(0, 200).map((event) => element("li", {},
     element("time", {}, formatClock(wallTime(event.at_ms))),
-    element("span", { class: kinds.has(event.kind) ? event.kind : "note" }, event.text))));
+    element("span", { class: kinds.has(event.kind) ? "is-" + event.kind : null }, event.text))));
 }
 
 function showFacts() {

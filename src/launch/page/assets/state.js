@@ -40,7 +40,21 @@ function mergeScalars(scalars) {
     const workers = state.scalars.get(key);
     if (!workers.has(worker)) workers.set(worker, new Series());
     const series = workers.get(worker);
+    series.guessed = false;
     for (const [step, time, value] of list(points)) series.add(step, time, value);
+  }
+}
+
+/* Workers that send no points still say their last number: it becomes one. */
+function mergeLastValues(now) {
+  for (const process of state.processes) {
+    for (const [name, value] of Object.entries(process.scalars || {})) {
+      const series = state.scalars.has(name) ? state.scalars.get(name).get(process.index) : undefined;
+      if (process.role === "worker" && (!series || (series.guessed && series.lastStep !== process.step))) {
+        mergeScalars([{ name, worker: process.index, points: [[process.step, now, value]] }]);
+        state.scalars.get(name).get(process.index).guessed = true;
+      }
+    }
   }
 }
 
@@ -90,6 +104,7 @@ function merge(snapshot, whole, now) {
   state.job = state.job || {};
   for (const key of ["processes", "tables", "edges"]) state[key] = list(state[key]);
   mergeScalars(snapshot.scalars);
+  mergeLastValues(now);
   mergeWaits(snapshot.waits);
   state.logTotal += mergeRows(state.logs, snapshot.logs, LOG_LINES_MAX);
   mergeRows(state.events, snapshot.events, EVENTS_MAX);

@@ -28,4 +28,7 @@ const tableTable = new Table(byId("table-table"), [
   number("pulled in all", "bytes_out", formatBytes),
 ]);
 
-function showTables() { tableTable.show(state.tables); }
+function showTables() {
+  byId("tables").hidden = state.tables.length === 0;
+  tableTable.show(state.tables);
+}

@@ -71,11 +71,8 @@ function timelineRow(wait, longest) {
 
 function showWaits() {
   const timeline = byId("timeline");
-  if (!isVisible(byId("waiting"))) return;
-  if (state.waits.length === 0) {
-    setText(timeline, "Steps show here when workers have reported some.");
-    return;
-  }
+  byId("waiting").hidden = state.waits.length === 0;
+  if (state.waits.length === 0 || !isVisible(byId("waiting"))) return;
   waitChart.rows = waitRows();
   const [steps, rows] = waitChart.rows;
   waitChart.show("waits", waitOptions, [steps, ...stacked(rows)]);

@@ -1,0 +1,46 @@
+/*
+ * begin_page.c - which page a command line asks for.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "launch/cli/begin_page.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+
+static bool
+parse_port(const char *text, uint16_t *port_p)
+{
+    char *end;
+    const unsigned long port = strtoul(text, &end, 10);
+
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || port == 0 || port > UINT16_MAX) {
+        return false;
+    }
+    *port_p = (uint16_t)port;
+    return true;
+}
+
+psd_status
+begin_page(const struct launch_options *options, struct page_wish *wish_p, bool *wanted_p,
+           struct psd_error *err)
+{
+    struct page_wish wish = {.args = {.address = options->page_address,
+                                      .certificate = options->page_cert,
+                                      .key = options->page_key,
+                                      .token_file = options->page_token}};
+    const bool off = options->page != NULL && strcmp(options->page, "off") == 0;
+
+    wish.is_required = options->page != NULL || options->page_address != NULL ||
+                       options->page_cert != NULL || options->page_key != NULL ||
+                       options->page_token != NULL;
+    if (options->page != NULL && !off && !parse_port(options->page, &wish.args.port)) {
+        return psi_fail(err, PSD_ERR_INVALID, "--page %.64s: a port from 1 to 65535, or off",
+                        options->page);
+    }
+    *wish_p = wish;
+    *wanted_p = !off;
+    return PSD_OK;
+}

@@ -1,0 +1,22 @@
+/*
+ * run_page.h - a job's page and its report: what they show of a run (run->feed), and where they are.
+ */
+#ifndef LAUNCH_RUN_PAGE_H
+#define LAUNCH_RUN_PAGE_H
+
+#include "launch/run/run_state.h"
+
+/* Opens the page, if one is wanted, and shows the job there. When none can be had that nobody asked for, the
+ * job goes on, and it is said why. */
+psd_status run_page_open(struct run *run, struct psd_error *err);
+
+/* Tells people where it is: with its token on a terminal, else in a file that only they can read. */
+void run_page_invite(struct run *run);
+
+/* "http://...\n" for psd_run page, owned by the caller; with what is in its way instead. */
+char *run_page_address(const struct run *run);
+
+/* The job is over, and the feed knows it: writes report.html, and gives open pages the last state. */
+void run_page_end(struct run *run);
+
+#endif
