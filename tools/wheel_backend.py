@@ -3,7 +3,7 @@
 
 The wheel carries libpsd and the programs as `meson install` leaves them, so nobody who installs it needs
 a compiler, and the small libraries that a bare machine may lack. OpenSSL is the system's: its
-security updates are, too. PSD_WHEEL_BUILD names the Meson build (default: build/ of the tree)."""
+security updates are, too; so is GnuTLS, under libmicrohttpd. PSD_WHEEL_BUILD names the Meson build (default: build/ of the tree)."""
 
 import base64
 import hashlib
@@ -20,6 +20,7 @@ TREE = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = TREE / "python" / "poseidon"
 PROGRAMS = ("psd_run", "ps_master", "ps_server")
 CARRIED = ("libjansson.so", "libseccomp.so")
+LOADED = "libmicrohttpd.so.12"  # when a page is opened, so ldd does not know
 # Zip files know no time before 1980; one time for all makes equal trees give equal wheels.
 WHEN = (1980, 1, 1, 0, 0, 0)
 
@@ -111,6 +112,13 @@ def needed(program):
             yield name, pathlib.Path(path)
 
 
+def loaded():
+    """What psd_run loads when it needs it: name and file, or nothing where this machine has none."""
+    said = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
+    found = re.search(rf"^\s*{re.escape(LOADED)} .* => (/\S+)$", said, re.M)
+    return {LOADED: pathlib.Path(found[1])} if found else {}
+
+
 def copyright_of(library):
     """Debian's statement for the package of a file."""
     said = subprocess.run(["dpkg", "-S", library.resolve()], capture_output=True, text=True,
@@ -130,6 +138,7 @@ def add_native(wheel, build):
         for name in PROGRAMS:
             wheel.add(f"poseidon/_native/bin/{name}", (programs / name).read_bytes(), 0o755)
             carried.update(needed(programs / name))
+    carried.update(loaded())
     for name, path in sorted(carried.items()):
         wheel.add(f"poseidon/_native/lib/{name}", path.read_bytes(), 0o755)
         statement = copyright_of(path)
