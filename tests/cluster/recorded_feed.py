@@ -145,10 +145,12 @@ def main():
         feed.forward(1.0)
     write(sys.stdout, "W", feed.whole())
     until = time.monotonic() + arguments.seconds
+    turns = 0
     while time.monotonic() < until:
-        news = feed.forward(0.5)
-        write(sys.stdout, "W", feed.whole())
-        write(sys.stdout, "D", news)
+        write(sys.stdout, "D", feed.forward(0.5))
+        turns += 1
+        if turns % 40 == 0:  # for pages that come later; large
+            write(sys.stdout, "W", feed.whole())
         time.sleep(0.5)  # the pace of the feed, not a wait for anything
     if arguments.fail is not None:
         feed.fail(arguments.fail, f"worker {arguments.fail} was killed (signal 9) on {feed.hosts[arguments.fail]}")
