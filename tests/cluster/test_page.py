@@ -398,6 +398,20 @@ def test_page_of_a_job(held):
     assert report.name in held.stderr() and urllib.parse.urlsplit(address).query.partition("=")[2] not in report.read_text()
 
 
+def test_page_of_a_job_by_its_master(held):
+    """If this fails, nobody can watch a job that was started by hand, or its page stays when the job is over."""
+    with subprocess.Popen([program("psd_run"), "page", "--master", held.master_address()], stdout=subprocess.PIPE, text=True) as page:
+        address = page.stdout.readline().strip()
+        wait_for(lambda: [process.get("step") for process in json.loads(ask(address)[1])["processes"]] == [None, None, 14, 14],
+                 20, "the steps of the workers")
+        states = {process["name"]: process["state"] for process in json.loads(ask(address)[1])["processes"]}
+        assert states == {"master": "running", "server 0": "running", "worker 0": "running", "worker 1": "running"}
+        held.gate.touch()
+        assert held.wait() == 0
+        assert page.wait(timeout=30) == 0
+    assert subprocess.run([program("psd_run"), "page", "--master", "tcp://127.0.0.1:1"], check=False, capture_output=True).returncode == 3
+
+
 @needs_browser
 def test_a_killed_worker_is_named(held):
     """If this fails, whoever watches a job does not see at once who ended it: within 2 s, by the clock of the job."""

@@ -29,12 +29,14 @@ static const char about_stop[] =
     "Ends a job as Ctrl-C would: workers have 5 s, then servers, then the master.\n"
     "\n"
     "    psd_run stop train";
-static const char about_page[] = "Where a job that runs here is watched in a browser: its address, "
-                                 "with its token. Who has it sees the\n"
-                                 "job; give it to nobody else.\n"
-                                 "\n"
-                                 "    psd_run page train\n"
-                                 "    xdg-open \"$(psd_run page)\"";
+static const char about_page[] =
+    "Where a job that runs here is watched in a browser: its address, with its token. Who has it\n"
+    "sees the job; give it to nobody else. With --master, a page for a job that was started by "
+    "hand:\n"
+    "it is served until the job is over, or until Ctrl-C.\n"
+    "\n"
+    "    psd_run page train\n"
+    "    psd_run page --master tcp://10.0.0.1:5555 --secret_file job.secret";
 static const char about_list[] = "The jobs that run on this machine for you.";
 static const char about_top[] = "The processes of a job on one screen, again every second; keys "
                                 "sort. Where stdin or stdout is\n"
@@ -91,7 +93,11 @@ verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *opt
         [VERB_STOP] = {{"now", 0, PSI_OPTION_FLAG, "kill, without time to save", &options->now}},
         [VERB_LIST] = {{"no_trunc", 0, PSI_OPTION_FLAG, "whole commands", &options->no_trunc},
                        {"json", 0, PSI_OPTION_FLAG, "for programs", &options->json}},
-        [VERB_PAGE] = {{0}},
+        [VERB_PAGE] = {{"master", 0, PSI_OPTION_TEXT,
+                        "serve a page here, over what this master tells, tcp://IP:PORT",
+                        &options->master},
+                       {"secret_file", 0, PSI_OPTION_TEXT, "its secret (PSD_SECRET_FILE)",
+                        &options->secret_file}},
         [VERB_TRACE] = {{"steps", 0, PSI_OPTION_NUMBER, "how many [20]", &options->steps, 1, 4096}},
     };
     static const struct psi_command commands[] = {
@@ -107,7 +113,10 @@ verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *opt
                        .synopsis = "[--now] [JOB]",
                        .about = about_stop,
                        .option_count = 1},
-        [VERB_PAGE] = {.name = "psd_run page", .synopsis = "[JOB]", .about = about_page},
+        [VERB_PAGE] = {.name = "psd_run page",
+                       .synopsis = "[JOB] [options]",
+                       .about = about_page,
+                       .option_count = 2},
         [VERB_LIST] = {.name = "psd_run list",
                        .synopsis = "[options]",
                        .about = about_list,

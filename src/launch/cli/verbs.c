@@ -15,6 +15,7 @@
 
 #include "base/fail.h"
 #include "config/options.h"
+#include "launch/cli/page_by_hand.h"
 #include "launch/cli/show.h"
 #include "launch/cli/table.h"
 #include "launch/cli/verb_args.h"
@@ -205,6 +206,14 @@ show_once(const char *name, const struct verb_options *options)
     return job != NULL ? 0 : WATCH_CODE_CANNOT_START;
 }
 
+static void
+use_secret(const struct verb_options *options)
+{
+    if (options->secret_file != NULL) {
+        setenv("PSD_SECRET_FILE", options->secret_file, 1);
+    }
+}
+
 int
 verb_show(int argc, char *const *argv)
 {
@@ -217,9 +226,7 @@ verb_show(int argc, char *const *argv)
         return code;
     }
     if (options.master != NULL) {
-        if (options.secret_file != NULL) {
-            setenv("PSD_SECRET_FILE", options.secret_file, 1);
-        }
+        use_secret(&options);
         return show_job(options.master, options.json, options.watch);
     }
     if (!verb_choose_job(rest, VERB_SHOW, name, &code)) {
@@ -247,8 +254,14 @@ verb_page(int argc, char *const *argv)
     char *answer = NULL;
     int code;
 
-    if (!verb_parse(argc, argv, VERB_PAGE, &options, &rest, NULL, &code) ||
-        !verb_choose_job(rest, VERB_PAGE, name, &code)) {
+    if (!verb_parse(argc, argv, VERB_PAGE, &options, &rest, NULL, &code)) {
+        return code;
+    }
+    if (options.master != NULL) {
+        use_secret(&options);
+        return page_by_hand(options.master);
+    }
+    if (!verb_choose_job(rest, VERB_PAGE, name, &code)) {
         return code;
     }
     if (jobs_ask(name, "page\n", &answer, &err) != PSD_OK) {
