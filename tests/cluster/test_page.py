@@ -389,6 +389,7 @@ def test_page_of_a_job(held):
     assert snapshot["job"]["phase"] == "running" and snapshot["job"]["workers"] == 2
     assert [process["name"] for process in snapshot["processes"]] == ["master", "server 0", "worker 0", "worker 1"]
     assert any(log["line"] == "step 14" and log["process"] == "worker0" for log in snapshot["logs"])
+    assert snapshot["configuration"]["directory"] == str(held.directory.resolve()) and "--hold" in snapshot["configuration"]["psd_run"]
     assert ask(address, "/metrics")[0] == 200
     said = subprocess.run([program("psd_run"), "page", f"page{os.getpid()}"], capture_output=True, text=True, check=True)
     assert said.stdout == address + "\n"

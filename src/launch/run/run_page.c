@@ -19,19 +19,44 @@
 #include "launch/text/json_text.h"
 #include "launch/text/variables.h"
 
-/* The snapshot with one member more: where the report is. Takes the snapshot. */
-static char *
-add_report(char *snapshot, const char *path)
+/* What psd_run was told, for those who ask later how it was. */
+static json_t *
+describe(const struct run *run)
 {
-    json_t *value = json_text(path);
-    char *quoted = value != NULL ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
-    char *text = NULL;
+    json_t *value = json_object();
+    json_t *machines = json_array();
 
-    if (quoted == NULL || asprintf(&text, "{\"report\": %s, %s", quoted, snapshot + 1) < 0) {
-        text = NULL;
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        const struct host *host = &run->hosts[i];
+
+        json_array_append_new(
+            machines, json_text(host->hostname[0] != '\0' ? host->hostname : host->machine->name));
     }
-    json_decref(value);
-    free(quoted);
+    json_object_set_new(value, "psd_run", json_text(run->args->arguments));
+    json_object_set_new(value, "directory", json_text(run->here));
+    json_object_set_new(value, "machines", machines);
+    json_object_set_new(value, "attempt", json_integer(run->args->attempt));
+    return value;
+}
+
+/* A whole snapshot with members that only psd_run knows. Takes the snapshot. */
+static char *
+add_members(const struct run *run, char *snapshot)
+{
+    json_t *members = json_object();
+    char *text = NULL;
+    char *more;
+
+    json_object_set_new(members, "configuration", describe(run));
+    json_object_set_new(members, "report",
+                        run->report_path[0] != '\0' ? json_text(run->report_path) : json_null());
+    more = json_dumps(members, JSON_COMPACT);
+    json_decref(members);
+    if (more != NULL) {
+        more[strlen(more) - 1] = ','; /* in the place of its brace */
+        text = asprintf(&text, "%s%s", more, snapshot + 1) < 0 ? NULL : text;
+    }
+    free(more);
     if (text == NULL) {
         return snapshot;
     }
@@ -48,8 +73,7 @@ snapshot(void *context, bool whole)
 
     feeding_look(run, psi_monotonic_ms());
     json = feed_json(run->feed, whole ? &nothing : &run->page_since);
-
-    return json != NULL && run->report_path[0] != '\0' ? add_report(json, run->report_path) : json;
+    return json != NULL && whole ? add_members(run, json) : json;
 }
 
 static char *

@@ -91,7 +91,7 @@ function showFacts() {
   const mark = JSON.stringify(known);
   if (byId("facts").dataset.mark === mark) return;
   byId("facts").dataset.mark = mark;
-  byId("facts").replaceChildren(...known.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, typeof value === "object" ? JSON.stringify(value) : value)]));
+  byId("facts").replaceChildren(...known.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, Array.isArray(value) ? value.join(", ") : typeof value === "object" ? JSON.stringify(value) : value)]));
 }
 
 function showOverview() {
