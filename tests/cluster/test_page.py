@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 import urllib.parse
+import uuid
 
 import pytest
 
@@ -370,11 +371,11 @@ def ask(address, path="/snapshot"):
 @pytest.fixture
 def held(start, tmp_path):
     """A job of 2 workers and 1 server that has done 15 steps and waits for the gate."""
-    gate = tmp_path / "gate"
-    job = start(*BRISK, "--name", f"page{os.getpid()}", "--workers", 2, "--servers", 1, "--", *python_worker(
+    gate, name = tmp_path / "gate", "page" + uuid.uuid4().hex[:8]
+    job = start(*BRISK, "--name", name, "--workers", 2, "--servers", 1, "--", *python_worker(
         "--steps", 30, "--hold", f"15:{gate}"))
-    job.gate = gate
-    job.wait_for_output("holding")
+    job.gate, job.name = gate, name
+    job.wait_for_output("holding", seconds=60)
     yield job
     gate.touch()
     job.process.wait(timeout=30)
@@ -391,7 +392,7 @@ def test_page_of_a_job(held):
     assert any(log["line"] == "step 14" and log["process"] == "worker0" for log in snapshot["logs"])
     assert snapshot["configuration"]["directory"] == str(held.directory.resolve()) and "--hold" in snapshot["configuration"]["psd_run"]
     assert ask(address, "/metrics")[0] == 200
-    said = subprocess.run([program("psd_run"), "page", f"page{os.getpid()}"], capture_output=True, text=True, check=True)
+    said = subprocess.run([program("psd_run"), "page", held.name], capture_output=True, text=True, check=True)
     assert said.stdout == address + "\n"
     held.gate.touch()
     assert held.wait() == 0
