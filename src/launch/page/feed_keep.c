@@ -354,6 +354,7 @@ take_counts(struct feed *feed, struct feed_counts *counts, const struct psi_tell
     if (before.told_ms == 0 || elapsed_ms == 0) {
         return;
     }
+    counts->has_rates = true;
     counts->cpu =
         rate_of(before.value[PSI_METRIC_CPU_TIME], counts->value[PSI_METRIC_CPU_TIME], elapsed_ms) /
         1e6;

@@ -25,6 +25,7 @@ enum {
 struct feed_counts {
     uint64_t value[PSI_METRICS];
     uint64_t told_ms;  /* on the monotonic clock; 0: never */
+    bool has_rates;    /* it has told twice: what follows is known */
     uint64_t apply_us; /* a lane: adding, for a step */
     uint64_t step;     /* the job's, at the last telling */
     double cpu;        /* cores in use */

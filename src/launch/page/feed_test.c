@@ -14,6 +14,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "base/monotonic.h"
 #include "launch/page/feed_state.h"
 
 static struct feed *
@@ -112,7 +113,27 @@ test_the_slowest_worker_is_named(void **state)
     feed_destroy(feed);
 }
 
-/* If this fails, a slow server is taken for a slow worker, or for nobody. */
+/* A lane of server 1, a second after its last telling. */
+static void
+tell_lane(struct feed *feed, uint64_t sleep_ns, uint64_t bytes_in)
+{
+    static struct psi_telling telling;
+    struct feed_member *member = &feed->members[2];
+
+    memset(&telling, 0, sizeof(telling));
+    telling.metrics = 2;
+    telling.metric[0] =
+        (struct psi_metric_value){.metric = PSI_METRIC_GRADIENT_BYTES_IN, .value = bytes_in};
+    telling.metric[1] =
+        (struct psi_metric_value){.metric = PSI_METRIC_SLEEP_TIME, .value = sleep_ns};
+    if (member->count > 0) {
+        member->counts[0].told_ms = psi_monotonic_ms() - 100000; /* so that nobody sees the rest */
+    }
+    feed_told(feed, PSI_ROLE_SERVER, 1, 0, &telling);
+}
+
+/* If this fails, a slow server is taken for a slow worker, or for nobody; or what is said of it is
+ * made up. */
 static void
 test_a_slow_server_is_named(void **state)
 {
@@ -126,8 +147,48 @@ test_a_slow_server_is_named(void **state)
         }
     }
     feed_sentence(feed, text, sizeof(text));
-    assert_non_null(
-        strstr(text, "step 4: 75 % of the time everybody waited for server 1 on node1"));
+    assert_string_equal(text, "step 4: 75 % of the time everybody waited for server 1 on node1");
+    tell_lane(feed, 1000000000, 1000000);
+    feed_sentence(feed, text, sizeof(text)); /* since when it slept so long is not known */
+    assert_string_equal(text, "step 4: 75 % of the time everybody waited for server 1 on node1");
+    tell_lane(feed, 91000000000, 501000000);
+    feed_sentence(feed, text, sizeof(text));
+    assert_string_equal(text, "step 4: 75 % of the time everybody waited for server 1 on node1, "
+                              "which slept 90 % of it: its link brought 5.0 MB/s");
+    tell_lane(feed, 111000000000, 501000000);
+    feed_sentence(feed, text, sizeof(text));
+    assert_string_equal(text, "step 4: 75 % of the time everybody waited for server 1 on node1, "
+                              "which was busy 80 % of it");
+    feed_waiting(feed, text, sizeof(text));
+    assert_string_equal(text, "waiting for server 1 (75 %)");
+    feed_destroy(feed);
+}
+
+/* If this fails, one of several servers is blamed for the time of all. */
+static void
+test_no_server_is_named_for_all(void **state)
+{
+    struct feed *feed = begin(2, 3);
+    char text[512];
+
+    (void)state;
+    for (uint64_t step = 0; step < 12; step++) {
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            struct psi_telling telling = {.step = step, .steps = 1};
+
+            telling.times[0] = (struct psi_step_times){.step = step,
+                                                       .total_us = 4000,
+                                                       .compute_us = 1000,
+                                                       .wait_us = 3000,
+                                                       .alone_us = 3000,
+                                                       .server = (uint32_t)(step % 3)};
+            feed_told(feed, PSI_ROLE_WORKER, rank, 0, &telling);
+        }
+    }
+    feed_sentence(feed, text, sizeof(text));
+    assert_string_equal(text, "step 11: 75 % of the time everybody waited for the servers");
+    feed_waiting(feed, text, sizeof(text));
+    assert_string_equal(text, "waiting for the servers (75 %)");
     feed_destroy(feed);
 }
 
@@ -418,6 +479,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_slowest_worker_is_named),
         cmocka_unit_test(test_a_slow_server_is_named),
+        cmocka_unit_test(test_no_server_is_named_for_all),
         cmocka_unit_test(test_steps_go_on_without_those_that_left),
         cmocka_unit_test(test_nobody_is_blamed_before_all_have_told),
         cmocka_unit_test(test_a_thousand_workers_tell_one_after_the_other),

@@ -52,18 +52,25 @@ say_worker(const struct feed *feed, const struct waits_sum *sum, char *text_p, s
              the_others(feed), name, (double)sum->ratio);
 }
 
-/* The lane that has most to do says whether it is the server, or the way there. */
-static void
+/* The lane that has most to do says whether it is the server, or the way there. False: none has told
+ * twice, and nobody knows. */
+static bool
 look_at_server(const struct feed_member *member, double *asleep_p, double *in_bytes_s_p)
 {
+    bool known = false;
+
     *asleep_p = 1;
     *in_bytes_s_p = 0;
     for (uint32_t lane = 0; lane < member->count; lane++) {
         const struct feed_counts *counts = &member->counts[lane];
 
-        *asleep_p = counts->asleep < *asleep_p ? counts->asleep : *asleep_p;
-        *in_bytes_s_p += counts->in_bytes_s;
+        if (counts->has_rates) {
+            known = true;
+            *asleep_p = counts->asleep < *asleep_p ? counts->asleep : *asleep_p;
+            *in_bytes_s_p += counts->in_bytes_s;
+        }
     }
+    return known;
 }
 
 /* Is it one of them that is waited for most of the time, and worth its name? */
@@ -82,6 +89,7 @@ say_server(const struct feed *feed, const struct waits_sum *sum, char *text_p, s
     char name[FEED_HOST_BYTES + 32];
     double in_bytes_s;
     double asleep;
+    int used;
 
     if (!is_one_server(feed, sum)) {
         snprintf(text_p, size, "step %llu: %u %% of the time everybody waited for the servers",
@@ -90,17 +98,18 @@ say_server(const struct feed *feed, const struct waits_sum *sum, char *text_p, s
     }
     member = &feed->members[1 + sum->server];
     name_member(member, "server", sum->server, name, sizeof(name));
-    look_at_server(member, &asleep, &in_bytes_s);
+    used = snprintf(text_p, size, "step %llu: %u %% of the time everybody waited for %s",
+                    (unsigned long long)sum->step, share, name);
+    if (!look_at_server(member, &asleep, &in_bytes_s) || used < 0 || (size_t)used >= size) {
+        return;
+    }
     if (asleep >= idle_share) {
-        snprintf(text_p, size,
-                 "step %llu: %u %% of the time everybody waited for %s, which slept %.0f %% of it: "
-                 "its link brought %.1f MB/s",
-                 (unsigned long long)sum->step, share, name, 100 * asleep, in_bytes_s / 1e6);
+        snprintf(text_p + used, size - (size_t)used,
+                 ", which slept %.0f %% of it: its link brought %.1f MB/s", 100 * asleep,
+                 in_bytes_s / 1e6);
     } else {
-        snprintf(text_p, size,
-                 "step %llu: %u %% of the time everybody waited for %s, which was busy %.0f %% of "
-                 "it",
-                 (unsigned long long)sum->step, share, name, 100 * (1 - asleep));
+        snprintf(text_p + used, size - (size_t)used, ", which was busy %.0f %% of it",
+                 100 * (1 - asleep));
     }
 }
 
