@@ -12,6 +12,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/fail.h"
 #include "launch/cli/show.h"
 #include "launch/cli/table.h"
 #include "launch/cli/verb_args.h"
@@ -190,12 +191,19 @@ ask(const char *name, struct psd_error *err)
     json_t *job;
     json_t *feed;
 
-    if (jobs_ask(name, "show\n", &answer, err) != PSD_OK) {
+    if (jobs_ask(name, "feed\n", &answer, err) != PSD_OK) {
         return NULL;
     }
     job = json_loads(answer, 0, NULL);
-    free(answer);
     feed = json_incref(json_object_get(job, "feed"));
+    if (feed == NULL) {
+        (void)psi_fail(
+            err, PSD_ERR_IO,
+            "the answer of job %s, of %zu bytes, has no feed: we read too slowly, or its "
+            "psd_run is of another version; ask again",
+            name, strlen(answer));
+    }
+    free(answer);
     json_decref(job);
     return feed;
 }
