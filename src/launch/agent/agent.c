@@ -464,9 +464,12 @@ agent_fork(struct agent_handle *agent_p, char *const *environment, const char *e
         return PSD_ERR_IO;
     }
     if (pid == 0) {
-        const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+        int nothing;
 
         close(line[0]);
+        close_range(STDERR_FILENO + 1, (unsigned)line[1] - 1, 0); /* an open page, among others */
+        close_range((unsigned)line[1] + 1, ~0u, 0);
+        nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
         setsid();
         dup2(nothing, STDIN_FILENO);
         dup2(nothing, STDOUT_FILENO);

@@ -438,6 +438,7 @@ run_named(const struct launch_options *options, struct multi_start *multi, struc
     struct psd_error err = {0};
     char *directory = NULL;
     struct page_wish page;
+    struct shown shown = {0};
     bool has_page;
     int code = 0;
 
@@ -446,6 +447,7 @@ run_named(const struct launch_options *options, struct multi_start *multi, struc
         return refuse(&err);
     }
     args->page = has_page ? &page : NULL;
+    args->shown = &shown;
     args->job = entry->name;
     args->listener = entry->listener;
     args->entry_path = entry->listener >= 0 ? entry->path : NULL;
@@ -455,6 +457,7 @@ run_named(const struct launch_options *options, struct multi_start *multi, struc
         return code;
     }
     code = run_attempts(options, multi, args);
+    shown_end(&shown);
     jobs_leave(entry);
     free(directory);
     return code;

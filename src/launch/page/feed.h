@@ -64,6 +64,10 @@ struct feed;
 struct feed *feed_create(const struct feed_job *job); /* NULL: no memory */
 void feed_destroy(struct feed *feed);                 /* NULL is allowed */
 
+/* The job is begun anew: curves, logs and events go on, of processes and tables nothing is known, and
+ * the cause is but an event. Without memory for it, places that are new stay empty. */
+void feed_again(struct feed *feed, uint32_t workers, uint32_t servers);
+
 /* ---- telling ------------------------------------------------------------------------------- */
 
 void feed_phase(struct feed *feed, enum feed_phase phase);

@@ -473,6 +473,43 @@ test_a_worker_has_its_share_of_curves(void **state)
     feed_destroy(feed);
 }
 
+/* If this fails, a job that is begun anew with fewer workers is shown as it was, or loses its story, or
+ * a worker is named that is not there any more. */
+static void
+test_a_job_is_begun_anew(void **state)
+{
+    struct feed *feed = begin(4, 2);
+    struct feed_since since = {0};
+    char text[512];
+    json_t *told;
+
+    (void)state;
+    for (uint64_t step = 0; step < 5; step++) {
+        for (uint32_t rank = 0; rank < 4; rank++) {
+            tell_step(feed, rank, step, rank == 3 ? 2100 : 1000, 2200);
+        }
+    }
+    tell_point(feed, 3, "loss", 4, 1);
+    feed_cause(feed, "worker 3 failed", "worker3", 5);
+    feed_phase(feed, FEED_PHASE_ENDED);
+    json_decref(snapshot(feed, &since));
+    feed_again(feed, 1, 1);
+    feed_sentence(feed, text, sizeof(text));
+    assert_string_equal(text, "");
+    told = snapshot(feed, &(struct feed_since){0});
+    assert_true(json_is_null(json_object_get(told, "cause")));
+    assert_int_equal(json_array_size(json_object_get(told, "processes")), 0);
+    assert_int_equal(json_array_size(json_object_get(told, "waits")), 5);
+    assert_int_equal(json_array_size(json_object_get(told, "scalars")), 1);
+    assert_int_equal(json_array_size(json_object_get(told, "events")), 1);
+    json_decref(told);
+    tell_step(feed, 0, 2, 1000, 2200);
+    told = snapshot(feed, &since);
+    assert_int_equal(json_array_size(json_object_get(told, "waits")), 1);
+    json_decref(told);
+    feed_destroy(feed);
+}
+
 int
 main(void)
 {
@@ -489,6 +526,7 @@ main(void)
         cmocka_unit_test(test_hostile_text_stays_text),
         cmocka_unit_test(test_what_is_kept_is_bounded),
         cmocka_unit_test(test_a_worker_has_its_share_of_curves),
+        cmocka_unit_test(test_a_job_is_begun_anew),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

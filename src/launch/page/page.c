@@ -201,12 +201,11 @@ page_open(const struct page_args *args, struct page **page_p, struct psd_error *
     if (status == PSD_OK) {
         status = open_listener(page, args, err);
     }
-    if (status == PSD_OK && args->token == NULL) {
+    if (status == PSD_OK) {
         status = token_get(args->token_file, token, err);
     }
     if (status == PSD_OK) {
-        gate_init(&page->requests.gate, args->token != NULL ? args->token : token, page->host,
-                  page->name, page->certificate != NULL);
+        gate_init(&page->requests.gate, token, page->host, page->name, page->certificate != NULL);
         page->requests.port = page->port;
     }
     if (status == PSD_OK) {
@@ -397,12 +396,6 @@ uint16_t
 page_port(const struct page *page)
 {
     return page->port;
-}
-
-const char *
-page_token(const struct page *page)
-{
-    return page->requests.gate.token;
 }
 
 void

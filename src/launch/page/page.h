@@ -27,8 +27,7 @@ struct page_args {
     uint16_t port;           /* 0: any */
     const char *certificate; /* (optional) file in PEM, for TLS; with its key ... */
     const char *key;         /* ... likewise */
-    const char *token;       /* (optional) use this one; else ... */
-    const char *token_file;  /* (optional) ... it is in this file, or put there, mode 0600 */
+    const char *token_file;  /* (optional) the token is in this file, or put there, mode 0600 */
 };
 
 /* PSD_ERR_INVALID: what is asked for would let everybody in, or a file is not usable;
@@ -46,7 +45,6 @@ void page_turn(struct page *page);
 /* "http://127.0.0.1:4711/?token=..." */
 void page_address(const struct page *page, char address_p[PAGE_ADDRESS_BYTES]);
 uint16_t page_port(const struct page *page);
-const char *page_token(const struct page *page);
 
 /* Open pages get the whole state a last time, as an event "end", and keep it. Takes at most
  * PAGE_END_MS. */

@@ -56,13 +56,6 @@ page_port(const struct page *page)
     return 0;
 }
 
-const char *
-page_token(const struct page *page)
-{
-    (void)page;
-    return "";
-}
-
 void
 page_end(struct page *page)
 {

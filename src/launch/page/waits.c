@@ -54,6 +54,24 @@ waits_fini(struct waits *waits)
     free(waits->rows);
 }
 
+bool
+waits_again(struct waits *waits, uint32_t workers)
+{
+    struct waits fresh;
+    struct waits_row *rows = waits->rows;
+
+    if (!waits_init(&fresh, workers)) {
+        waits_fini(&fresh);
+        return false;
+    }
+    fresh.number = fresh.begun = waits->number;
+    waits->rows = fresh.rows;
+    fresh.rows = rows;
+    waits_fini(waits);
+    *waits = fresh;
+    return true;
+}
+
 static struct psi_step_times *
 cell(const struct waits *waits, uint32_t slot, uint32_t rank)
 {
@@ -338,7 +356,8 @@ median_ratio(const struct waits *waits, uint32_t rows, uint32_t worker)
 struct waits_sum
 waits_sum(const struct waits *waits)
 {
-    const uint32_t rows = waits->number < WAITS_LOOK ? (uint32_t)waits->number : WAITS_LOOK;
+    const uint64_t known = waits->number - waits->begun;
+    const uint32_t rows = known < WAITS_LOOK ? (uint32_t)known : WAITS_LOOK;
     struct waits_sum sum = {.rows = rows, .worker = WAITS_NOBODY, .server = WAITS_NOBODY};
 
     if (rows == 0) {

@@ -52,6 +52,7 @@ struct waits {
     struct waits_worker *worker;  /* owned; by rank */
     uint64_t first;               /* steps before it are rows, or lost */
     uint64_t number;              /* of rows, ever */
+    uint64_t begun;               /* `number` when the job was begun, or begun anew */
     struct waits_row *rows;       /* owned; [number % WAITS_KEPT] */
     bool waits_for_workers;       /* some table has rounds or a bound */
     uint32_t apply_us;            /* of the busiest server, for a step, lately */
@@ -59,6 +60,10 @@ struct waits {
 
 bool waits_init(struct waits *waits, uint32_t workers); /* false: no memory */
 void waits_fini(struct waits *waits);
+
+/* The job is begun anew, perhaps with another number of workers: its rows stay, and are no part of the
+ * sum. False: no memory, and nothing has changed. */
+bool waits_again(struct waits *waits, uint32_t workers);
 
 /* What a worker tells of one step. In any order of workers; a worker's steps rise, unless all go back.
  * A step is a row when all workers have told of it, or most have and later ones are rows. */

@@ -44,7 +44,7 @@ begin_board(struct run *run)
     struct psd_error err;
 
     if (run->args->tensorboard != NULL &&
-        tensorboard_open(&run->board, run->args->tensorboard, run->args->job,
+        tensorboard_open(&run->args->shown->board, run->args->tensorboard, run->args->job,
                          run->began_wall_ms / 1000, &err) != PSD_OK) {
         console_say(&run->console, "%s; the job goes on without", err.text);
     }
@@ -53,12 +53,12 @@ begin_board(struct run *run)
 static void
 write_board(struct run *run)
 {
+    struct tensorboard *board = &run->args->shown->board;
     struct psd_error err;
 
-    if (run->board.directory[0] != '\0' &&
-        tensorboard_write(&run->board, run->feed, &err) != PSD_OK) {
+    if (board->directory[0] != '\0' && tensorboard_write(board, run->feed, &err) != PSD_OK) {
         console_say(&run->console, "%s; no more is written there", err.text);
-        run->board.directory[0] = '\0';
+        board->directory[0] = '\0';
     }
 }
 
@@ -74,17 +74,28 @@ feeding_begin(struct run *run)
         .workers = run->plan->workers,
         .servers = run->plan->servers,
     };
+    struct shown *shown = run->args->shown;
+    const bool again = shown->feed != NULL;
 
-    run->feed = feed_create(&job);
+    if (again) {
+        feed_again(shown->feed, job.workers, job.servers);
+    } else {
+        shown->feed = feed_create(&job);
+    }
+    shown->run = run;
+    run->feed = shown->feed;
     if (run->feed == NULL) {
         console_say(&run->console, "no memory for what is shown of the job; it goes on without");
         return;
     }
     run->listener = (struct output_listener){.line = heard_line, .context = run};
     run->console.listener = (struct console_listener){.said = heard_word, .context = run};
-    begin_board(run);
-    feed_event(run->feed, FEED_START, "job %s begins: %u worker%s, %u server%s", job.name,
-               job.workers, job.workers == 1 ? "" : "s", job.servers, job.servers == 1 ? "" : "s");
+    if (!again) {
+        begin_board(run);
+    }
+    feed_event(run->feed, FEED_START, "job %s begins%s: %u worker%s, %u server%s", job.name,
+               again ? " again" : "", job.workers, job.workers == 1 ? "" : "s", job.servers,
+               job.servers == 1 ? "" : "s");
 }
 
 /* ---- what is looked up --------------------------------------------------------------------- */

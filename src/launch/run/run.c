@@ -513,7 +513,6 @@ begin_watching(struct run *run, struct psd_error *err)
     status = run_page_open(run, err);
     if (status == PSD_OK) {
         run_watch_page(run);
-        run_page_invite(run);
     }
     return status;
 }

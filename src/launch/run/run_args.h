@@ -10,18 +10,16 @@
 #include "launch/agent/agent.h"
 #include "launch/meet/join.h"
 #include "launch/meet/remote_shell.h"
-#include "launch/page/gate.h"
 #include "launch/page/page.h"
 #include "launch/plan/layout.h"
 #include "launch/plan/plan.h"
 #include "launch/rules/watch.h"
+#include "launch/run/shown.h"
 
 /* The page that a job is to have. */
 struct page_wish {
     struct page_args args;
-    bool is_required;                  /* somebody asked for it: no job without */
-    uint16_t port;                     /* where it was the last time, ... */
-    char token[GATE_SECRET_CHARS + 1]; /* ... with its token; "": it was not yet */
+    bool is_required; /* somebody asked for it: no job without */
 };
 
 /* Borrowed until run_job() returns. */
@@ -60,6 +58,7 @@ struct run_args {
     const char *interface; /* (optional) */
 
     struct page_wish *page;      /* (optional) the page on which people watch */
+    struct shown *shown;         /* what they are shown, through all attempts; NULL with check */
     struct join *join;           /* (optional) where the machines that join are: join.h */
     struct agent_handle agent;   /* (optional) of this machine; pid 0: it is to be forked */
     const char *advertised;      /* (optional) address under which others reach this machine */

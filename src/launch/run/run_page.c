@@ -39,25 +39,34 @@ describe(const struct run *run)
     return value;
 }
 
-/* A whole snapshot with members that only psd_run knows. Takes the snapshot. */
-static char *
-add_members(const struct run *run, char *snapshot)
+/* What only psd_run knows; stays as it is between attempts. */
+static void
+renew_members(struct shown *shown)
 {
     json_t *members = json_object();
-    char *text = NULL;
-    char *more;
+    char *text;
 
-    json_object_set_new(members, "configuration", describe(run));
+    json_object_set_new(members, "configuration", describe(shown->run));
     json_object_set_new(members, "report",
-                        run->report_path[0] != '\0' ? json_text(run->report_path) : json_null());
-    more = json_dumps(members, JSON_COMPACT);
+                        shown->report_path[0] != '\0' ? json_text(shown->report_path)
+                                                      : json_null());
+    text = json_dumps(members, JSON_COMPACT);
     json_decref(members);
-    if (more != NULL) {
-        more[strlen(more) - 1] = ','; /* in the place of its brace */
-        text = asprintf(&text, "%s%s", more, snapshot + 1) < 0 ? NULL : text;
+    if (text != NULL) {
+        free(shown->members);
+        shown->members = text;
     }
-    free(more);
-    if (text == NULL) {
+}
+
+/* A whole snapshot with them. Takes the snapshot. */
+static char *
+add_members(const struct shown *shown, char *snapshot)
+{
+    const size_t bytes = shown->members != NULL ? strlen(shown->members) : 0;
+    char *text = NULL;
+
+    if (bytes == 0 ||
+        asprintf(&text, "%.*s,%s", (int)bytes - 1, shown->members, snapshot + 1) < 0) {
         return snapshot;
     }
     free(snapshot);
@@ -67,49 +76,24 @@ add_members(const struct run *run, char *snapshot)
 static char *
 snapshot(void *context, bool whole)
 {
-    struct run *run = context;
+    struct shown *shown = context;
     struct feed_since nothing = {0};
     char *json;
 
-    feeding_look(run, psi_monotonic_ms());
-    json = feed_json(run->feed, whole ? &nothing : &run->page_since);
-    return json != NULL && whole ? add_members(run, json) : json;
+    if (shown->run != NULL) {
+        feeding_look(shown->run, psi_monotonic_ms());
+    }
+    if (shown->run != NULL && whole) {
+        renew_members(shown);
+    }
+    json = feed_json(shown->feed, whole ? &nothing : &shown->since);
+    return json != NULL && whole ? add_members(shown, json) : json;
 }
 
 static char *
 metrics(void *context)
 {
-    return feed_metrics(((struct run *)context)->feed);
-}
-
-psd_status
-run_page_open(struct run *run, struct psd_error *err)
-{
-    const struct page_source source = {.snapshot = snapshot, .metrics = metrics, .context = run};
-    struct page_wish *wish = run->args->page;
-    struct page_args args;
-    psd_status status;
-
-    if (wish == NULL || run->feed == NULL) {
-        return PSD_OK;
-    }
-    args = wish->args;
-    if (wish->token[0] != '\0') { /* the job is begun anew: where it was */
-        args.port = wish->port;
-        args.token = wish->token;
-    }
-    status = page_open(&args, &run->page, err);
-    if (status != PSD_OK && !wish->is_required) {
-        console_say(&run->console, "no page for this job: %s", err->text);
-        return PSD_OK;
-    }
-    if (status != PSD_OK) {
-        return status;
-    }
-    wish->port = page_port(run->page);
-    snprintf(wish->token, sizeof(wish->token), "%s", page_token(run->page));
-    page_show(run->page, &source);
-    return PSD_OK;
+    return feed_metrics(((struct shown *)context)->feed);
 }
 
 static void
@@ -159,16 +143,42 @@ invite(struct run *run)
     say_tunnel(run);
 }
 
-void
-run_page_invite(struct run *run)
+/* A token is no part of the job's story. */
+static void
+invite_quietly(struct run *run)
 {
     const struct console_listener listener = run->console.listener;
 
-    if (run->page != NULL) {
-        run->console.listener = (struct console_listener){0}; /* a token is no part of the story */
-        invite(run);
-        run->console.listener = listener;
+    run->console.listener = (struct console_listener){0};
+    invite(run);
+    run->console.listener = listener;
+}
+
+psd_status
+run_page_open(struct run *run, struct psd_error *err)
+{
+    struct shown *shown = run->args->shown;
+    const struct page_source source = {.snapshot = snapshot, .metrics = metrics, .context = shown};
+    const struct page_wish *wish = run->args->page;
+    psd_status status;
+
+    run->page = shown->page;
+    if (wish == NULL || run->feed == NULL || shown->is_tried) {
+        return PSD_OK;
     }
+    shown->is_tried = true;
+    status = page_open(&wish->args, &shown->page, err);
+    if (status != PSD_OK && !wish->is_required) {
+        console_say(&run->console, "no page for this job: %s", err->text);
+        return PSD_OK;
+    }
+    if (status != PSD_OK) {
+        return status;
+    }
+    run->page = shown->page;
+    page_show(run->page, &source);
+    invite_quietly(run);
+    return PSD_OK;
 }
 
 char *
@@ -192,12 +202,12 @@ write_report(struct run *run)
     char *json;
 
     snprintf(path, sizeof(path), "%.4000s/report.html", run->directory);
-    json = snapshot(run, true);
+    json = snapshot(run->args->shown, true);
     if (json == NULL || document_write(path, json, &err) != PSD_OK) {
         console_say(&run->console, "no report of the job: %s",
                     json == NULL ? "no memory" : err.text);
     } else {
-        snprintf(run->report_path, sizeof(run->report_path), "%s", path);
+        snprintf(run->args->shown->report_path, sizeof(path), "%s", path);
         console_say(&run->console, "what happened, with all curves: %s", path);
     }
     free(json);
@@ -211,8 +221,18 @@ run_page_end(struct run *run)
     }
     if (run->args->page != NULL) {
         write_report(run);
+        renew_members(run->args->shown);
     }
-    if (run->page != NULL) {
-        page_end(run->page);
+}
+
+void
+shown_end(struct shown *shown)
+{
+    if (shown->page != NULL) {
+        page_end(shown->page);
+        page_close(shown->page);
     }
+    feed_destroy(shown->feed);
+    free(shown->members);
+    *shown = (struct shown){0};
 }

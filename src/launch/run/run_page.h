@@ -6,17 +6,16 @@
 
 #include "launch/run/run_state.h"
 
-/* Opens the page, if one is wanted, and shows the job there. When none can be had that nobody asked for, the
+/* Opens the page, if one is wanted and none is open, and shows the job there; people are told where it is: with its
+ * token on a terminal, else in a file that only they can read. When none can be had that nobody asked for, the
  * job goes on, and it is said why. */
 psd_status run_page_open(struct run *run, struct psd_error *err);
-
-/* Tells people where it is: with its token on a terminal, else in a file that only they can read. */
-void run_page_invite(struct run *run);
 
 /* "http://...\n" for psd_run page, owned by the caller; with what is in its way instead. */
 char *run_page_address(const struct run *run);
 
-/* The job is over, and the feed knows it: writes report.html, and gives open pages the last state. */
+/* The attempt is over, and the feed knows it: writes report.html. Open pages wait for shown_end(), or for
+ * the next attempt. */
 void run_page_end(struct run *run);
 
 #endif

@@ -309,8 +309,9 @@ run_fini(struct run *run)
     }
     sync_fini(&run->sync);
     free(run->status.nodes);
-    page_close(run->page);
-    feed_destroy(run->feed);
+    if (run->args->shown != NULL) {
+        run->args->shown->run = NULL;
+    }
     for (uint32_t i = 0; run->hosts != NULL && i < run->layout->machine_count; i++) {
         host_fini(&run->hosts[i]); /* an agent that is still there ends with its line */
     }

@@ -12,7 +12,6 @@
 #include "launch/link/notes.h"
 #include "launch/page/feed.h"
 #include "launch/page/page.h"
-#include "launch/page/tensorboard.h"
 #include "launch/plan/plan.h"
 #include "launch/rules/watch.h"
 #include "launch/run/gather.h"
@@ -60,12 +59,9 @@ struct run {
     struct console console;
     struct runlog runlog;
     struct status status;
-    struct feed *feed;               /* owned; what those who watch are told; NULL: nothing */
+    struct feed *feed; /* of args.shown: what those who watch are told; NULL: nothing */
     struct output_listener listener; /* of every process, for the feed */
-    struct tensorboard board;        /* directory "": nobody wants it */
-    struct page *page;               /* owned; where they watch; NULL: nowhere */
-    struct feed_since page_since;    /* what open pages have */
-    char report_path[4096];          /* "" before it is written */
+    struct page *page;               /* of args.shown: where they watch; NULL: nowhere */
     uint64_t feeding_ms;             /* when it is looked at again what the feed is to tell */
     char *directory;                 /* of the logs; NULL with --check */
     uint32_t slots;

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page's server in a job: what happens around it, such as restarts, must not cost the page, nor the page the job."""
+
+import json
+import re
+
+import browser
+from test_page import needs_browser, open_page, page_of
+
+ANEW = ("--restart", "on-failure", "--restart_scope", "group", "--restart_delay_ms", 50)
+
+
+# ----------------------------------------------------------------------------------------------- restarts
+
+
+@needs_browser
+def test_an_open_page_sees_the_next_attempt(start, tmp_path):
+    """If this fails, a page says that a job has failed while it runs again, or the report knows of its last attempt alone."""
+    gate = tmp_path / "gate"
+    gate.mkdir()
+    script = (f"if mkdir {gate}/first; then echo the first life; until [ -e {gate}/1 ]; do sleep 0.05; done; exit 5; fi; "
+              f"echo the second life; until [ -e {gate}/2 ]; do sleep 0.05; done")
+    job = start(*ANEW, "--", "sh", "-c", script)
+    with browser.Browser() as looks:
+        open_page(looks, page_of(job))
+        looks.run("window.sameDocument = true")
+        (gate / "1").touch()
+        looks.until("return document.querySelector('#log-lines').textContent.includes('the second life')", what="the next attempt")
+        looks.until("return document.querySelector('#phase').innerText === 'running'", what="the job to run again")
+        assert looks.text("#line") == "live" and looks.run("return document.getElementById('cause').hidden")
+        assert "the first life" in looks.run("return document.querySelector('#log-lines').textContent")
+        (gate / "2").touch()
+        looks.until("return document.querySelector('#line').innerText === 'ended'", what="the end")
+        assert looks.text("#phase") == "ended" and looks.run("return window.sameDocument")
+    assert job.wait() == 0
+    (report,) = job.directory.glob("logs/*/report.html")
+    told = json.loads(re.search(r'<script[^>]*id="data"[^>]*>(.*?)</script>', report.read_text(), re.S)[1])
+    assert {"the first life", "the second life"} <= {log["line"] for log in told["logs"]}
+    assert told["cause"] is None and any(event["kind"] == "cause" and "5" in event["text"] for event in told["events"])
+    assert told["configuration"]["attempt"] == 1
