@@ -28,6 +28,7 @@ mhd_load(struct psd_error *err)
 {
     static const char name[] = "libmicrohttpd.so.12";
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    const char *why = library == NULL ? dlerror() : NULL;
     bool complete = library != NULL;
 
 #define MHD_FIND(function) complete = complete && find(library, "MHD_" #function, &mhd.function);
@@ -35,9 +36,9 @@ mhd_load(struct psd_error *err)
 #undef MHD_FIND
     if (!complete) {
         return psi_fail(err, PSD_ERR_REFUSED,
-                        "%s cannot be loaded, so there is no page (Debian has it in the package "
-                        "libmicrohttpd12)",
-                        name);
+                        "%s cannot be loaded, so there is no page: %s (Debian has it in the "
+                        "package libmicrohttpd12)",
+                        name, why != NULL ? why : "a function is missing");
     }
     return PSD_OK;
 }
