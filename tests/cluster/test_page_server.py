@@ -3,6 +3,7 @@
 
 import json
 import re
+import socket
 
 import browser
 from test_page import needs_browser, open_page, page_of
@@ -38,3 +39,16 @@ def test_an_open_page_sees_the_next_attempt(start, tmp_path):
     assert {"the first life", "the second life"} <= {log["line"] for log in told["logs"]}
     assert told["cause"] is None and any(event["kind"] == "cause" and "5" in event["text"] for event in told["events"])
     assert told["configuration"]["attempt"] == 1
+
+
+# ------------------------------------------------------------------------------------------- no page, a job
+
+
+def test_a_job_runs_without_its_page(start):
+    """If this fails, somebody who takes the port of a page ends the job, or nobody is told that there is no page."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        job = start("--page", port, "--", "true")
+        assert job.wait() == 0
+    assert f"no page for this job: the job's page cannot listen at port {port} of 127.0.0.1" in job.stderr()
+    assert list(job.directory.glob("logs/*/report.html"))

@@ -437,7 +437,7 @@ run_named(const struct launch_options *options, struct multi_start *multi, struc
 {
     struct psd_error err = {0};
     char *directory = NULL;
-    struct page_wish page;
+    struct page_args page;
     struct shown shown = {0};
     bool has_page;
     int code = 0;

@@ -24,23 +24,20 @@ parse_port(const char *text, uint16_t *port_p)
 }
 
 psd_status
-begin_page(const struct launch_options *options, struct page_wish *wish_p, bool *wanted_p,
+begin_page(const struct launch_options *options, struct page_args *args_p, bool *wanted_p,
            struct psd_error *err)
 {
-    struct page_wish wish = {.args = {.address = options->page_address,
-                                      .certificate = options->page_cert,
-                                      .key = options->page_key,
-                                      .token_file = options->page_token}};
+    struct page_args args = {.address = options->page_address,
+                             .certificate = options->page_cert,
+                             .key = options->page_key,
+                             .token_file = options->page_token};
     const bool off = options->page != NULL && strcmp(options->page, "off") == 0;
 
-    wish.is_required = options->page != NULL || options->page_address != NULL ||
-                       options->page_cert != NULL || options->page_key != NULL ||
-                       options->page_token != NULL;
-    if (options->page != NULL && !off && !parse_port(options->page, &wish.args.port)) {
+    if (options->page != NULL && !off && !parse_port(options->page, &args.port)) {
         return psi_fail(err, PSD_ERR_INVALID, "--page %.64s: a port from 1 to 65535, or off",
                         options->page);
     }
-    *wish_p = wish;
+    *args_p = args;
     *wanted_p = !off;
     return PSD_OK;
 }

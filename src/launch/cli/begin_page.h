@@ -8,7 +8,7 @@
 #include "launch/run/run_args.h"
 
 /* *wanted_p: whether there is to be one at all. PSD_ERR_INVALID: the options make no sense. */
-psd_status begin_page(const struct launch_options *options, struct page_wish *wish_p,
+psd_status begin_page(const struct launch_options *options, struct page_args *args_p,
                       bool *wanted_p, struct psd_error *err);
 
 #endif

@@ -95,7 +95,7 @@ listen_at(struct page *page, const struct addrinfo *place, struct psd_error *err
         char port[8] = "";
 
         getnameinfo(place->ai_addr, place->ai_addrlen, NULL, 0, port, sizeof(port), NI_NUMERICSERV);
-        return psi_fail_errno(err, PSD_ERR_INVALID,
+        return psi_fail_errno(err, PSD_ERR_IO,
                               "the job's page cannot listen at port %s of %s (--page chooses "
                               "another, or --page off)",
                               port, page->host);
@@ -152,7 +152,7 @@ open_daemon(struct page *page, struct psd_error *err)
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_ARRAY,
         page->certificate != NULL ? tls : tls + 2, MHD_OPTION_END);
     if (page->daemon == NULL) {
-        return psi_fail(err, PSD_ERR_INVALID,
+        return psi_fail(err, page->certificate != NULL ? PSD_ERR_INVALID : PSD_ERR_IO,
                         page->certificate != NULL
                             ? "the job's page cannot be served: --page_cert and --page_key are no "
                               "certificate in PEM and its key"
@@ -194,8 +194,9 @@ page_open(const struct page_args *args, struct page **page_p, struct psd_error *
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for the job's page");
     }
     page->listener = page->timer = page->epoll = -1;
-    status = mhd_load(err);
-    if (status == PSD_OK && (args->certificate != NULL || args->key != NULL)) {
+    /* What is wrong is wrong on machines without the library, too. */
+    status = PSD_OK;
+    if (args->certificate != NULL || args->key != NULL) {
         status = token_read_pem(args->certificate, args->key, &page->certificate, &page->key, err);
     }
     if (status == PSD_OK) {
@@ -207,6 +208,7 @@ page_open(const struct page_args *args, struct page **page_p, struct psd_error *
     if (status == PSD_OK) {
         gate_init(&page->requests.gate, token, page->host, page->name, page->certificate != NULL);
         page->requests.port = page->port;
+        status = mhd_load(err);
     }
     if (status == PSD_OK) {
         status = open_daemon(page, err);

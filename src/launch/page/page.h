@@ -31,7 +31,7 @@ struct page_args {
 };
 
 /* PSD_ERR_INVALID: what is asked for would let everybody in, or a file is not usable;
- * PSD_ERR_REFUSED: this machine has no libmicrohttpd. */
+ * PSD_ERR_REFUSED: this machine has no libmicrohttpd; PSD_ERR_IO: the port is taken, and the like. */
 psd_status page_open(const struct page_args *args, struct page **page_p, struct psd_error *err);
 void page_close(struct page *page);
 

@@ -16,12 +16,6 @@
 #include "launch/rules/watch.h"
 #include "launch/run/shown.h"
 
-/* The page that a job is to have. */
-struct page_wish {
-    struct page_args args;
-    bool is_required; /* somebody asked for it: no job without */
-};
-
 /* Borrowed until run_job() returns. */
 struct run_args {
     const struct plan *plan;
@@ -57,12 +51,12 @@ struct run_args {
     struct remote_shell_rules shell;
     const char *interface; /* (optional) */
 
-    struct page_wish *page;      /* (optional) the page on which people watch */
-    struct shown *shown;         /* what they are shown, through all attempts; NULL with check */
-    struct join *join;           /* (optional) where the machines that join are: join.h */
-    struct agent_handle agent;   /* (optional) of this machine; pid 0: it is to be forked */
-    const char *advertised;      /* (optional) address under which others reach this machine */
-    void (*tick)(void *context); /* (optional) called every second */
+    const struct page_args *page; /* (optional) the page on which people watch */
+    struct shown *shown;          /* what they are shown, through all attempts; NULL with check */
+    struct join *join;            /* (optional) where the machines that join are: join.h */
+    struct agent_handle agent;    /* (optional) of this machine; pid 0: it is to be forked */
+    const char *advertised;       /* (optional) address under which others reach this machine */
+    void (*tick)(void *context);  /* (optional) called every second */
     void *tick_context;
     int *signal_p; /* (optional) set to the signal that asked psd_run to stop; SIGINT for psd_run
                       stop */

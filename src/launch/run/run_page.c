@@ -159,16 +159,15 @@ run_page_open(struct run *run, struct psd_error *err)
 {
     struct shown *shown = run->args->shown;
     const struct page_source source = {.snapshot = snapshot, .metrics = metrics, .context = shown};
-    const struct page_wish *wish = run->args->page;
     psd_status status;
 
     run->page = shown->page;
-    if (wish == NULL || run->feed == NULL || shown->is_tried) {
+    if (run->args->page == NULL || run->feed == NULL || shown->is_tried) {
         return PSD_OK;
     }
     shown->is_tried = true;
-    status = page_open(&wish->args, &shown->page, err);
-    if (status != PSD_OK && !wish->is_required) {
+    status = page_open(run->args->page, &shown->page, err);
+    if (status != PSD_OK && status != PSD_ERR_INVALID) { /* the job is worth more */
         console_say(&run->console, "no page for this job: %s", err->text);
         return PSD_OK;
     }

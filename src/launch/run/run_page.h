@@ -7,8 +7,8 @@
 #include "launch/run/run_state.h"
 
 /* Opens the page, if one is wanted and none is open, and shows the job there; people are told where it is: with its
- * token on a terminal, else in a file that only they can read. When none can be had that nobody asked for, the
- * job goes on, and it is said why. */
+ * token on a terminal, else in a file that only they can read. When none can be had, the job goes on, and it is said
+ * why. PSD_ERR_INVALID: what was asked for would let everybody in, or makes no sense. */
 psd_status run_page_open(struct run *run, struct psd_error *err);
 
 /* "http://...\n" for psd_run page, owned by the caller; with what is in its way instead. */
