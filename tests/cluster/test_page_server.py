@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page's server in a job: what happens around it, such as restarts, must not cost the page, nor the page the job."""
 
+import http.server
 import json
 import re
 import socket
+import threading
 
 import browser
-from test_page import needs_browser, open_page, page_of
+from test_page import needs_browser, open_page, page_of, replay, served  # noqa: F401 (fixtures)
 
 ANEW = ("--restart", "on-failure", "--restart_scope", "group", "--restart_delay_ms", 50)
 
@@ -52,3 +54,38 @@ def test_a_job_runs_without_its_page(start):
         assert job.wait() == 0
     assert f"no page for this job: the job's page cannot listen at port {port} of 127.0.0.1" in job.stderr()
     assert list(job.directory.glob("logs/*/report.html"))
+
+
+# ------------------------------------------------------------------------------------------- other servers
+
+
+class Neighbour(http.server.BaseHTTPRequestHandler):
+    """Another server of this machine: has a link to the page, and remembers which cookies it is sent."""
+
+    def do_GET(self):
+        self.server.cookies.append(self.headers["Cookie"])
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(f'<a id="link" href="{self.server.link}">the job</a>'.encode())
+
+    def log_message(self, *unused):
+        """Nothing is printed."""
+
+
+@needs_browser
+def test_a_link_of_another_server(served):  # noqa: F811
+    """If this fails, a click on a link to the page shows a refusal, or other servers on this machine get its cookie."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Neighbour) as other:
+        other.link, other.cookies = served.address, []
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        with browser.Browser() as looks:
+            # Another site by its name, the same host by its address.
+            looks.open(f"http://localhost:{other.server_port}/")
+            looks.run("document.getElementById('link').click()")
+            looks.until("return document.querySelectorAll('#process-table tbody tr').length > 0", what="the page behind a link")
+            assert served.token not in looks.run("return location.href")
+            looks.open(f"http://127.0.0.1:{other.server_port}/")
+            looks.until("return document.getElementById('link') !== null", what="the other server")
+        other.shutdown()
+    assert len(other.cookies) >= 2 and not any(other.cookies)

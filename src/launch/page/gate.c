@@ -17,11 +17,22 @@
 #include "base/fail.h"
 
 static void
-write_hex(const uint8_t bytes[GATE_SECRET_BYTES], char secret_p[GATE_SECRET_CHARS + 1])
+write_hex(const uint8_t *bytes, size_t chars, char *text_p)
 {
-    for (size_t i = 0; i < GATE_SECRET_BYTES; i++) {
-        snprintf(secret_p + 2 * i, 3, "%02x", bytes[i]);
+    for (size_t i = 0; i < chars / 2; i++) {
+        snprintf(text_p + 2 * i, 3, "%02x", bytes[i]);
     }
+}
+
+/* Digits that only those know who know the token, and that do not tell it. */
+static void
+derive(const char *token, const char *purpose, size_t chars, char *text_p)
+{
+    uint8_t digest[EVP_MAX_MD_SIZE];
+
+    psi_assert(HMAC(EVP_sha256(), token, (int)strlen(token), (const uint8_t *)purpose,
+                    strlen(purpose) + 1, digest, NULL) != NULL);
+    write_hex(digest, chars, text_p);
 }
 
 bool
@@ -32,23 +43,29 @@ gate_draw(char secret_p[GATE_SECRET_CHARS + 1])
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes)) {
         return false;
     }
-    write_hex(bytes, secret_p);
+    write_hex(bytes, GATE_SECRET_CHARS, secret_p);
     return true;
 }
 
 void
 gate_init(struct gate *gate, const char *token, const char *address, const char *name, bool tls)
 {
-    static const uint8_t purpose[] = "cookie of psd_run's page";
-    uint8_t digest[EVP_MAX_MD_SIZE];
-
     *gate = (struct gate){.tls = tls};
     snprintf(gate->token, sizeof(gate->token), "%s", token);
     snprintf(gate->address, sizeof(gate->address), "%s", address != NULL ? address : "");
     snprintf(gate->name, sizeof(gate->name), "%s", name != NULL ? name : "");
-    psi_assert(HMAC(EVP_sha256(), token, (int)strlen(token), purpose, sizeof(purpose), digest,
-                    NULL) != NULL);
-    write_hex(digest, gate->cookie);
+    derive(token, "cookie of psd_run's page", GATE_SECRET_CHARS, gate->cookie);
+    derive(token, "path of psd_run's page", GATE_PLACE_CHARS, gate->place);
+}
+
+const char *
+gate_below(const struct gate *gate, const char *path)
+{
+    const size_t bytes = strlen(gate->place);
+
+    return path[0] == '/' && strncmp(path + 1, gate->place, bytes) == 0 && path[1 + bytes] == '/'
+               ? path + 1 + bytes
+               : NULL;
 }
 
 /* In a time that does not tell how much of it is right. */
@@ -156,7 +173,7 @@ static const struct {
     const char *text;
 } verdicts[GATE_VERDICTS] = {
     [GATE_OPEN] = {200, ""},
-    [GATE_TRADE] = {303, ""},
+    [GATE_TRADE] = {200, ""},
     [GATE_READ_ONLY] = {405, "This page only shows a job: GET and HEAD are all it knows.\n"},
     [GATE_STRANGE_HOST] = {403, "This is not the address that psd_run listens at. Over ssh, use "
                                 "ssh -L and localhost.\n"},

@@ -3,7 +3,8 @@
  *
  * Whoever has the token of the address may read; nobody may write. A browser trades the token for a
  * cookie at its first request, so that the token leaves its history. Pages of other sites are kept
- * out by their Origin, and names that somebody pointed at this machine (DNS rebinding) by Host.
+ * out by their Origin, and names that somebody pointed at this machine (DNS rebinding) by Host. A cookie
+ * knows no ports: so it is for a path that no other server of this machine has.
  */
 #ifndef LAUNCH_PAGE_GATE_H
 #define LAUNCH_PAGE_GATE_H
@@ -14,6 +15,7 @@
 enum {
     GATE_SECRET_BYTES = 24,
     GATE_SECRET_CHARS = 2 * GATE_SECRET_BYTES, /* in hexadecimal digits */
+    GATE_PLACE_CHARS = 16,                     /* of the path, likewise */
     GATE_HOST_BYTES = 256,
     GATE_REQUESTS_PER_S = 200,
 };
@@ -22,6 +24,7 @@ enum {
 struct gate {
     char token[GATE_SECRET_CHARS + 1];  /* of the address, and of Authorization: Bearer */
     char cookie[GATE_SECRET_CHARS + 1]; /* what browsers get for it */
+    char place[GATE_PLACE_CHARS + 1];   /* the cookie counts below this path alone */
     char address[GATE_HOST_BYTES];      /* where it listens: a name that is ours, too ... */
     char name[GATE_HOST_BYTES];         /* ... and this machine's; "": none */
     bool tls;
@@ -62,9 +65,12 @@ bool gate_draw(char secret_p[GATE_SECRET_CHARS + 1]);
 enum gate_verdict gate_check(struct gate *gate, const struct gate_request *request,
                              uint64_t now_ms);
 
-/* For the answer: 200, 303, 403, ...; and what it says to people. */
+/* For the answer: 200, 401, 403, ...; and what it says to people. */
 unsigned gate_http_status(enum gate_verdict verdict);
 const char *gate_text(enum gate_verdict verdict);
+
+/* Pure: what is asked for below the gate's own path, like "/events"; NULL: it is somewhere else. */
+const char *gate_below(const struct gate *gate, const char *path);
 
 /* Pure: whether a Host is `name`, with or without a port. */
 bool gate_is_host(const char *host, const char *name);

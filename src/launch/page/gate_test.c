@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -102,6 +103,27 @@ test_cookie_is_of_the_token(void **state)
     assert_string_not_equal(other.cookie, gate.cookie);
     assert_string_not_equal(gate.token, gate.cookie);
     assert_int_equal(strlen(gate.cookie), GATE_SECRET_CHARS);
+}
+
+/* If this fails, other servers on this machine get the cookie, or the page is not where it says. */
+static void
+test_the_cookie_has_a_path(void **state)
+{
+    char path[64];
+    struct gate other;
+
+    (void)state;
+    snprintf(path, sizeof(path), "/%s/events", gate.place);
+    assert_string_equal(gate_below(&gate, path), "/events");
+    gate_init(&other, "another token 12", NULL, NULL, false);
+    assert_null(gate_below(&other, path));
+    assert_null(gate_below(&gate, "/"));
+    assert_null(gate_below(&gate, "/events"));
+    path[1 + GATE_PLACE_CHARS] = '\0';
+    assert_null(gate_below(&gate, path));
+    assert_int_equal(strlen(gate.place), GATE_PLACE_CHARS);
+    assert_null(strstr(gate.token, gate.place));
+    assert_null(strstr(gate.cookie, gate.place));
 }
 
 /* If this fails, a gate that was never given a token is open to an empty one. */
@@ -230,6 +252,7 @@ main(void)
         cmocka_unit_test_setup(test_token_cookie_and_bearer, set_up),
         cmocka_unit_test_setup(test_wrong_secrets, set_up),
         cmocka_unit_test_setup(test_cookie_is_of_the_token, set_up),
+        cmocka_unit_test_setup(test_the_cookie_has_a_path, set_up),
         cmocka_unit_test_setup(test_no_token_opens_nothing, set_up),
         cmocka_unit_test_setup(test_hosts, set_up),
         cmocka_unit_test_setup(test_origins, set_up),

@@ -13,7 +13,7 @@
 #include "launch/page/document.h"
 #include "launch/page/mhd.h"
 
-enum { COOKIE_NAME_BYTES = 32, COOKIE_BYTES = 256 };
+enum { COOKIE_NAME_BYTES = 32, COOKIE_BYTES = 256, TURN_BYTES = 160 };
 
 char *
 requests_snapshot(struct requests *requests, bool whole)
@@ -87,24 +87,29 @@ cookie_name(const struct requests *requests, char name_p[COOKIE_NAME_BYTES])
     snprintf(name_p, COOKIE_NAME_BYTES, "psd_page_%u", requests->port);
 }
 
-/* The token was right: the browser gets the cookie, and forgets the token. */
+/* The token was right: the browser gets the cookie, and goes on to where it counts. A redirection would
+ * not do: after a click on another site it is that site's, and a strict cookie stays behind. */
 static enum MHD_Result
 trade(const struct requests *requests, struct MHD_Connection *connection)
 {
-    struct MHD_Response *response =
-        mhd.create_response_from_buffer(0, (void *)(uintptr_t) "", MHD_RESPMEM_PERSISTENT);
+    struct MHD_Response *response;
     char name[COOKIE_NAME_BYTES];
     char cookie[COOKIE_BYTES];
+    char turn[TURN_BYTES];
 
+    snprintf(turn, sizeof(turn),
+             "<!doctype html><title>Poseidon</title><meta http-equiv=\"refresh\" content=\"0; "
+             "url=/%s/\">\n",
+             requests->gate.place);
+    response = mhd.create_response_from_buffer(strlen(turn), turn, MHD_RESPMEM_MUST_COPY);
     if (response == NULL) {
         return MHD_NO;
     }
     cookie_name(requests, name);
-    snprintf(cookie, sizeof(cookie), "%s=%s; Path=/; HttpOnly; SameSite=Strict%s", name,
-             requests->gate.cookie, requests->gate.tls ? "; Secure" : "");
-    add_headers(requests, response, "text/plain; charset=utf-8");
+    snprintf(cookie, sizeof(cookie), "%s=%s; Path=/%s/; HttpOnly; SameSite=Strict%s", name,
+             requests->gate.cookie, requests->gate.place, requests->gate.tls ? "; Secure" : "");
+    add_headers(requests, response, "text/html; charset=utf-8");
     mhd.add_response_header(response, "Set-Cookie", cookie);
-    mhd.add_response_header(response, "Location", "/");
     return queue(connection, gate_http_status(GATE_TRADE), response);
 }
 
@@ -170,7 +175,8 @@ static const struct {
 };
 
 static struct gate_request
-describe(const struct requests *requests, struct MHD_Connection *connection, const char *method)
+describe(const struct requests *requests, struct MHD_Connection *connection, const char *method,
+         bool is_below)
 {
     char name[COOKIE_NAME_BYTES];
 
@@ -179,7 +185,7 @@ describe(const struct requests *requests, struct MHD_Connection *connection, con
         .method = method,
         .host = mhd.lookup_connection_value(connection, MHD_HEADER_KIND, "Host"),
         .origin = mhd.lookup_connection_value(connection, MHD_HEADER_KIND, "Origin"),
-        .cookie = mhd.lookup_connection_value(connection, MHD_COOKIE_KIND, name),
+        .cookie = is_below ? mhd.lookup_connection_value(connection, MHD_COOKIE_KIND, name) : NULL,
         .authorization = mhd.lookup_connection_value(connection, MHD_HEADER_KIND, "Authorization"),
         .token = mhd.lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "token"),
     };
@@ -191,7 +197,10 @@ requests_answer(void *context, struct MHD_Connection *connection, const char *ur
                 void **own)
 {
     struct requests *requests = context;
-    const struct gate_request request = describe(requests, connection, method);
+    const char *below = gate_below(&requests->gate, url);
+    const char *path =
+        below != NULL ? below : url; /* programs, which have the token, may leave it out */
+    const struct gate_request request = describe(requests, connection, method, below != NULL);
     const enum gate_verdict verdict = gate_check(&requests->gate, &request, psi_monotonic_ms());
 
     (void)version;
@@ -207,7 +216,7 @@ requests_answer(void *context, struct MHD_Connection *connection, const char *ur
         return say(requests, connection, gate_http_status(verdict), gate_text(verdict));
     }
     for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
-        if (strcmp(url, answers[i].path) == 0) {
+        if (strcmp(path, answers[i].path) == 0) {
             return answers[i].answer(requests, connection);
         }
     }

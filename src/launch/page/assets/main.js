@@ -36,7 +36,7 @@ function nameReport() {
 }
 
 function listen() {
-  const source = new EventSource("/events");
+  const source = new EventSource("events");
   source.addEventListener("open", () => { connection.opened = true; });
   source.addEventListener("snapshot", (event) => {
     take(event.data, connection.opened);
