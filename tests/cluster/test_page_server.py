@@ -3,11 +3,16 @@
 
 import http.server
 import json
+import os
+import pathlib
 import re
+import resource
 import socket
 import threading
+import time
 
 import browser
+from helpers import wait_for
 from test_page import needs_browser, open_page, page_of, replay, served  # noqa: F401 (fixtures)
 
 ANEW = ("--restart", "on-failure", "--restart_scope", "group", "--restart_delay_ms", 50)
@@ -89,3 +94,28 @@ def test_a_link_of_another_server(served):  # noqa: F811
             looks.until("return document.getElementById('link') !== null", what="the other server")
         other.shutdown()
     assert len(other.cookies) >= 2 and not any(other.cookies)
+
+
+# ----------------------------------------------------------------------------------------------- strangers
+
+
+def cpu_s(pid):
+    """What a process has computed."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_out_of_descriptors(served):  # noqa: F811
+    """If this fails, somebody who waits at the page while psd_run has no descriptors left takes all of its time, or waits for ever."""
+    pid, limits = served.process.pid, resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE)
+    used = {int(path.name) for path in pathlib.Path(f"/proc/{pid}/fd").iterdir()}
+    first_free = next(fd for fd in range(1 << 16) if fd not in used)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (first_free, limits[1]))
+    with socket.create_connection(("127.0.0.1", served.port), timeout=30) as line:
+        line.sendall(f"GET /snapshot HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {served.token}\r\n\r\n".encode())
+        before, until = cpu_s(pid), time.monotonic() + 2
+        wait_for(lambda: time.monotonic() > until or cpu_s(pid) - before > 0.5, 20, "two seconds to pass")
+        assert cpu_s(pid) - before < 0.5  # one that only looks computes all the time, as far as it is let
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+        assert b" 200 " in line.recv(100)
+    assert served.end() == 0

@@ -33,6 +33,7 @@ enum {
     BACKLOG = 128,
     ACCEPTS_MAX = 64, /* in one turn: the job comes first */
     RUNS_MAX = 16,    /* likewise */
+    DEAF_MS = 1000,   /* without descriptors, until the next try */
 };
 
 struct page {
@@ -47,6 +48,7 @@ struct page {
     int timer;
     int epoll; /* of the three others */
     uint64_t send_ms;
+    uint64_t deaf_ms; /* until then nobody is let in: there are no descriptors; 0: now is fine */
 };
 
 /* ------------------------------------------------------------------------------- listening --- */
@@ -269,15 +271,34 @@ has_room(const struct page *page)
     return info != NULL && info->num_connections < PAGE_CLIENTS_MAX;
 }
 
+/* A listener that somebody waits at is readable all the time: without descriptors for him, psd_run would
+ * do nothing but look. */
 static void
-accept_some(struct page *page)
+turn_deaf(struct page *page, uint64_t now_ms)
 {
+    epoll_ctl(page->epoll, EPOLL_CTL_DEL, page->listener, NULL);
+    page->deaf_ms = now_ms + DEAF_MS;
+}
+
+static void
+accept_some(struct page *page, uint64_t now_ms)
+{
+    if (now_ms < page->deaf_ms) {
+        return;
+    }
+    if (page->deaf_ms != 0) {
+        page->deaf_ms = 0;
+        watch(page, page->listener);
+    }
     for (int i = 0; i < ACCEPTS_MAX; i++) {
         struct sockaddr_storage address;
         socklen_t bytes = sizeof(address);
         const int fd = accept4(page->listener, (struct sockaddr *)&address, &bytes,
                                SOCK_NONBLOCK | SOCK_CLOEXEC);
 
+        if (fd < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+            turn_deaf(page, now_ms);
+        }
         if (fd < 0) {
             return;
         }
@@ -326,6 +347,11 @@ arm(struct page *page, uint64_t now_ms)
 
         ms = left_ms < ms ? left_ms : ms;
     }
+    if (page->deaf_ms != 0) {
+        const uint64_t left_ms = page->deaf_ms > now_ms ? page->deaf_ms - now_ms : 1;
+
+        ms = left_ms < ms ? left_ms : ms;
+    }
     if (ms != UINT64_MAX) {
         ms = ms == 0 ? 1 : ms;
         when.it_value.tv_sec = (time_t)(ms / 1000);
@@ -341,7 +367,7 @@ page_turn(struct page *page)
     uint64_t expired;
 
     (void)!read(page->timer, &expired, sizeof(expired));
-    accept_some(page);
+    accept_some(page, now_ms);
     send_news(page, now_ms);
     for (int i = 0; i < RUNS_MAX; i++) {
         mhd.run(page->daemon);
