@@ -27,6 +27,7 @@ struct replay {
     char *line; /* not yet complete */
     size_t line_bytes;
     size_t line_room;
+    unsigned wholes; /* that were asked for */
 };
 
 static char *
@@ -35,6 +36,7 @@ snapshot(void *context, bool whole)
     struct replay *replay = context;
     char *first;
 
+    replay->wholes += whole;
     if (whole || replay->news_count == 0) {
         return strdup(whole && replay->whole != NULL ? replay->whole : "{}");
     }
@@ -46,9 +48,15 @@ snapshot(void *context, bool whole)
 static char *
 metrics(void *context)
 {
-    (void)context;
-    return strdup(
-        "# HELP psd_replay A feed that was recorded.\n# TYPE psd_replay gauge\npsd_replay 1\n");
+    const struct replay *replay = context;
+    char *text = NULL;
+
+    return asprintf(&text,
+                    "# HELP psd_replay A feed that was recorded.\n# TYPE psd_replay gauge\n"
+                    "psd_replay 1\npsd_replay_wholes %u\n",
+                    replay->wholes) < 0
+               ? NULL
+               : text;
 }
 
 static void

@@ -122,21 +122,31 @@ answer_page(struct requests *requests, struct MHD_Connection *connection)
 
 /* Whoever is here already gets what is new first: then all have the same, and the next news is the
  * same for all. */
-static enum MHD_Result
-answer_events(struct requests *requests, struct MHD_Connection *connection)
+static void
+make_whole(struct requests *requests)
 {
     char *news = requests_snapshot(requests, false);
     char *whole = requests_snapshot(requests, true);
-    struct MHD_Response *response = NULL;
 
     if (news != NULL && requests->streams.count > 0) {
         streams_send(&requests->streams, "snapshot", news);
     }
     if (whole != NULL) {
-        response = streams_open(&requests->streams, connection, whole);
+        streams_keep_whole(&requests->streams, whole);
     }
     free(news);
     free(whole);
+}
+
+static enum MHD_Result
+answer_events(struct requests *requests, struct MHD_Connection *connection)
+{
+    struct MHD_Response *response;
+
+    if (streams_have_room(&requests->streams) && requests->streams.whole == NULL) {
+        make_whole(requests);
+    }
+    response = streams_open(&requests->streams, connection);
     if (response == NULL) {
         return say(requests, connection, MHD_HTTP_SERVICE_UNAVAILABLE,
                    "This job is watched by as many pages as it serves: close one.\n");

@@ -14,7 +14,7 @@
 
 #include "launch/page/mhd.h"
 
-enum { BLOCK_BYTES = 64 << 10 };
+enum { BLOCK_BYTES = 64 << 10, DROP_S = 1 };
 
 struct message {
     unsigned references;
@@ -26,6 +26,7 @@ struct stream {
     struct streams *streams;
     struct MHD_Connection *connection;
     bool suspended;
+    bool begun;   /* the whole state is sent */
     bool ending;  /* after the queue */
     bool dropped; /* now */
     struct message *queue[STREAMS_QUEUE];
@@ -63,12 +64,31 @@ message_release(struct message *message)
 }
 
 static void
+forget_whole(struct streams *streams)
+{
+    if (streams->whole != NULL) {
+        message_release(streams->whole);
+        streams->whole = NULL;
+    }
+}
+
+static void
 forget_first(struct stream *stream)
 {
     message_release(stream->queue[stream->first]);
     stream->first = (stream->first + 1) % STREAMS_QUEUE;
     stream->count--;
     stream->sent = 0;
+    stream->begun = true;
+}
+
+/* The news, which come after the first message, are more than anybody waits for. */
+static void
+forget_news(struct stream *stream)
+{
+    while (stream->count > 1) {
+        message_release(stream->queue[(stream->first + --stream->count) % STREAMS_QUEUE]);
+    }
 }
 
 static void
@@ -83,8 +103,15 @@ resume(struct stream *stream)
 static void
 append(struct stream *stream, struct message *message)
 {
-    if (stream->count == STREAMS_QUEUE) {
+    if (stream->ending) {
+        return;
+    }
+    if (stream->count == STREAMS_QUEUE && !stream->begun) {
+        forget_news(stream);
+        stream->ending = true; /* it comes again for them */
+    } else if (stream->count == STREAMS_QUEUE) {
         stream->dropped = true;
+        mhd.set_connection_option(stream->connection, MHD_CONNECTION_OPTION_TIMEOUT, DROP_S);
     } else {
         message->references++;
         stream->queue[(stream->first + stream->count++) % STREAMS_QUEUE] = message;
@@ -134,32 +161,47 @@ stream_free(void *context)
             stream->streams->count--;
         }
     }
+    if (stream->streams->count == 0) {
+        forget_whole(stream->streams);
+    }
     while (stream->count > 0) {
         forget_first(stream);
     }
     free(stream);
 }
 
-struct MHD_Response *
-streams_open(struct streams *streams, struct MHD_Connection *connection, const char *first)
+bool
+streams_have_room(const struct streams *streams)
 {
-    struct stream *stream = streams->count < STREAMS_MAX ? calloc(1, sizeof(*stream)) : NULL;
-    struct message *message = stream != NULL ? message_create("snapshot", first) : NULL;
+    return streams->count < STREAMS_MAX;
+}
+
+void
+streams_keep_whole(struct streams *streams, const char *json)
+{
+    forget_whole(streams);
+    streams->whole = message_create("snapshot", json);
+}
+
+struct MHD_Response *
+streams_open(struct streams *streams, struct MHD_Connection *connection)
+{
+    struct stream *stream = streams_have_room(streams) ? calloc(1, sizeof(*stream)) : NULL;
     struct MHD_Response *response = NULL;
     unsigned place = 0;
 
-    if (message != NULL) {
+    if (stream != NULL && streams->whole != NULL) {
         response = mhd.create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, give, stream,
                                                      stream_free);
     }
     if (response == NULL) {
-        free(message);
         free(stream);
         return NULL;
     }
     stream->streams = streams;
     stream->connection = connection;
-    stream->queue[stream->count++] = message;
+    stream->queue[stream->count++] = streams->whole;
+    streams->whole->references++;
     while (streams->list[place] != NULL) {
         place++;
     }
@@ -173,6 +215,7 @@ streams_send(struct streams *streams, const char *event, const char *json)
 {
     struct message *message = message_create(event, json);
 
+    forget_whole(streams);
     for (unsigned i = 0; message != NULL && i < STREAMS_MAX; i++) {
         if (streams->list[i] != NULL) {
             append(streams->list[i], message);
