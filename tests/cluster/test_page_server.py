@@ -45,6 +45,7 @@ def test_an_open_page_sees_the_next_attempt(start, tmp_path):
     assert {"the first life", "the second life"} <= {log["line"] for log in told["logs"]}
     assert told["cause"] is None and any(event["kind"] == "cause" and "5" in event["text"] for event in told["events"])
     assert told["configuration"]["attempt"] == 1
+    assert not list(job.directory.glob("logs/*/page_address"))
 
 
 # ------------------------------------------------------------------------------------------- no page, a job

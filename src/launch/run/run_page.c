@@ -139,6 +139,7 @@ invite(struct run *run)
                     err.text, run->args->job);
         return;
     }
+    snprintf(run->args->shown->address_path, sizeof(path), "%s", path);
     console_say(&run->console, "watch the job at the address in %s", path);
     say_tunnel(run);
 }
@@ -230,6 +231,9 @@ shown_end(struct shown *shown)
     if (shown->page != NULL) {
         page_end(shown->page);
         page_close(shown->page);
+    }
+    if (shown->address_path[0] != '\0') {
+        unlink(shown->address_path); /* it leads nowhere, and its token may be that of other jobs */
     }
     feed_destroy(shown->feed);
     free(shown->members);

@@ -21,6 +21,7 @@ struct shown {
     bool is_tried;            /* a page was opened, or cannot be had */
     char *members;            /* owned: what a whole snapshot has besides, of the last attempt */
     char report_path[4096];   /* "" before it is written */
+    char address_path[4096];  /* of the file with the page's address; "": none */
 };
 
 /* No more attempts: open pages get the last state, and everything is given back. */
