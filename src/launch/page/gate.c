@@ -135,14 +135,11 @@ is_too_often(struct gate *gate, uint64_t now_ms)
     return ++gate->requests > GATE_REQUESTS_PER_S;
 }
 
-enum gate_verdict
-gate_check(struct gate *gate, const struct gate_request *request, uint64_t now_ms)
+static enum gate_verdict
+judge(const struct gate *gate, const struct gate_request *request)
 {
     static const char bearer[] = "Bearer ";
 
-    if (is_too_often(gate, now_ms)) {
-        return GATE_TOO_OFTEN;
-    }
     if (strcmp(request->method, "GET") != 0 && strcmp(request->method, "HEAD") != 0) {
         return GATE_READ_ONLY;
     }
@@ -166,6 +163,17 @@ gate_check(struct gate *gate, const struct gate_request *request, uint64_t now_m
         return is_secret(request->cookie, gate->cookie) ? GATE_OPEN : GATE_WRONG_TOKEN;
     }
     return GATE_NO_TOKEN;
+}
+
+enum gate_verdict
+gate_check(struct gate *gate, const struct gate_request *request, uint64_t now_ms)
+{
+    const enum gate_verdict verdict = judge(gate, request);
+
+    if (verdict == GATE_OPEN || verdict == GATE_TRADE) {
+        return verdict; /* strangers do not keep the owner out */
+    }
+    return is_too_often(gate, now_ms) ? GATE_TOO_OFTEN : verdict;
 }
 
 static const struct {

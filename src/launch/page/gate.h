@@ -28,7 +28,7 @@ struct gate {
     char address[GATE_HOST_BYTES];      /* where it listens: a name that is ours, too ... */
     char name[GATE_HOST_BYTES];         /* ... and this machine's; "": none */
     bool tls;
-    uint64_t second; /* in which `requests` were let in */
+    uint64_t second; /* in which `requests` were refused */
     unsigned requests;
 };
 
