@@ -20,6 +20,11 @@ TABLES = (("embedding/weights", 93_750_000, 90), ("dense1/kernel", 3_211_264, 8)
           ("head/kernel", 40_960, 2))
 
 
+def told(value):
+    """As feed_json.c tells it: JSON has no NaN."""
+    return value if math.isfinite(value) else None
+
+
 class Feed:
     """The job at `self.step`; forward() lets it go on and gives what is new."""
 
@@ -80,7 +85,7 @@ class Feed:
         now, news, waits = int(time.time() * 1000), [], [self.wait(step) for step in range(first, self.step + 1)]
         logs, events = len(self.logs), len(self.events)
         for (name, worker), points in self.scalars.items():
-            fresh = [[step, now, self.value(name, worker, step)] for step in range(first, self.step + 1, 4)]
+            fresh = [[step, now, told(self.value(name, worker, step))] for step in range(first, self.step + 1, 4)]
             points.extend(fresh)
             if len(points) > 2 * POINTS_KEPT:  # all of the curve, with fewer points
                 points[:] = points[::2]
@@ -107,7 +112,7 @@ class Feed:
                    "state": state, "step": self.step, "lag": 1 if worker == self.straggler else 0, "rate": self.rate,
                    "cpu": 0.95 + 0.1 * self.random.random(), "memory_bytes": 1_450_000_000 + worker * 1_000_000,
                    "gpu_bytes": 0, "bytes_in": self.bytes // 8, "bytes_out": self.bytes // 8,
-                   "scalars": {"loss": self.value("loss", worker, self.step)}}
+                   "scalars": {"loss": told(self.value("loss", worker, self.step))}}
 
     def snapshot(self):
         """The whole state, without what is numbered."""

@@ -3,6 +3,7 @@
 
 import http.client
 import json
+import math
 import os
 import pathlib
 import re
@@ -231,6 +232,34 @@ def test_the_page_shows_a_job(served):
         step = looks.run("return document.querySelector('#timeline').innerText")
         served.go_on()
         looks.until("return document.querySelector('#timeline').innerText !== arguments[0]", step, what="more steps")
+
+
+SHOWN_OF = "return document.querySelector(`[data-scalar=${arguments[0]}] b`).innerText"
+
+
+@needs_browser
+def test_a_loss_that_is_no_number_is_shown_as_none(served):
+    """If this fails, a job that diverged shows its last good loss, and runs on for hours for nothing."""
+    with browser.Browser() as looks:
+        open_page(looks, served.address)
+        looks.until(SHOWN_OF + " > 0", "loss", what="the loss, a number")
+        good = served.feed.value
+        broken_from = served.feed.step + 1
+        served.feed.value = lambda name, worker, step: (
+            math.nan if (name, worker) in (("loss", 1), ("step", 0)) else good(name, worker, step))
+        served.feed.scalars["step", 0] = []  # a scalar may be called what the page calls a tile
+        served.go_on()
+        said = f"NaN or \u221e since step {broken_from} (worker 1)"
+        looks.until(SHOWN_OF + " === arguments[1]", "loss", said, what="that the loss is no number, over its curve")
+        tiles = looks.text("#tiles").split("\n")
+        assert tiles[tiles.index("loss") + 1:][:2] == ["NaN or \u221e", said.partition("\u221e ")[2]]
+        assert tiles[tiles.index("step") + 1].replace("\u2009", "") == str(served.feed.step)
+        assert looks.run("return getComputedStyle(document.querySelector('[data-scalar=loss] b')).color") == "rgb(201, 42, 42)"
+        assert "loss NaN or \u221e" in looks.run("return document.querySelector('#process-table').innerText")
+        del served.feed.scalars["step", 0]
+        served.feed.value = good
+        served.go_on()
+        looks.until(SHOWN_OF + " > 0", "loss", what="the loss, a number again")
 
 
 @needs_browser

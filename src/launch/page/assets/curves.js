@@ -63,8 +63,9 @@ function showCurve(name, byWorker, settings) {
   if (!curves.has(name)) curves.set(name, makeCurve(name));
   const curve = curves.get(name);
   const workers = [...byWorker.keys()].sort((a, b) => a - b);
-  const last = workers.map((worker) => byWorker.get(worker).last).filter(isNumber);
-  setText(curve.value, formatNumber(last.reduce((sum, value) => sum + value, 0) / last.length));
+  const { text, more, broken } = newest(byWorker);
+  setText(curve.value, [text, more].filter(Boolean).join(" "));
+  curve.card.classList.toggle("broken", broken);
   if (!isVisible(curve.card)) return;
   const shape = JSON.stringify([settings.each ? workers : workers.length > 1, settings.time, settings.log]);
   curve.chart.show(shape, () => curveOptions(workers, settings, curve), curveData(byWorker, workers, settings));

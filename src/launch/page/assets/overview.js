@@ -1,16 +1,33 @@
 /* overview.js - at a glance: how far, how fast, who is waited for, what went wrong; and the story. */
 
 const tiles = new Map();
+const SCALAR_TILES = 2;
 
-function setTile(name, value, more) {
-  if (!tiles.has(name)) {
+/* key: a scalar may have the name of a tile of the page. */
+function setTile(name, value, more, key = name) {
+  if (!tiles.has(key)) {
     const tile = { value: element("span"), more: element("small") };
     tile.node = element("div", {}, element("dt", { title: name }, name), element("dd", {}, tile.value, " ", tile.more));
     byId("tiles").append(tile.node);
-    tiles.set(name, tile);
+    tiles.set(key, tile);
   }
-  setText(tiles.get(name).value, value);
-  setText(tiles.get(name).more, more || "");
+  setText(tiles.get(key).value, value);
+  setText(tiles.get(key).more, more || "");
+  return tiles.get(key).node;
+}
+
+/* The first scalars, and every one that is no number any more. */
+function showScalarTiles() {
+  const shown = new Set();
+  [...state.scalars].forEach(([name, byWorker], i) => {
+    const { text, more, broken } = newest(byWorker);
+    if (i >= SCALAR_TILES && !broken) return;
+    setTile(name, text, more, "scalar " + name).classList.toggle("broken", broken);
+    shown.add("scalar " + name);
+  });
+  for (const [key, tile] of tiles) {
+    if (key.startsWith("scalar ") && !shown.has(key)) { tile.node.remove(); tiles.delete(key); }
+  }
 }
 
 function phaseWord() {
@@ -37,10 +54,7 @@ function showTiles() {
   setTile("expected end", left === null ? UNKNOWN : formatClock(Date.now() + left), left === null ? "" : "in " + formatDuration(left));
   setTile("workers", !isNumber(job.workers) ? UNKNOWN : over ? job.workers : `${running} / ${job.workers}`, over ? "" : "running");
   setTile("traffic", formatRate(state.rate));
-  for (const [name, byWorker] of [...state.scalars].slice(0, 2)) {
-    const last = [...byWorker.values()].map((series) => series.last).filter(isNumber);
-    setTile(name, formatNumber(last.reduce((sum, value) => sum + value, 0) / last.length));
-  }
+  showScalarTiles();
   byId("progress").hidden = !isNumber(job.steps_total) || !(job.steps_total > 0);
   byId("progress").firstElementChild.style.width = Math.min(100, (100 * (job.step || 0)) / (job.steps_total || 1)) + "%";
 }

@@ -65,7 +65,7 @@ const processTable = new Table(byId("process-table"), [
   number("step", "step"),
   number("lag", "lag"),
   number("steps/s", "rate", (value) => formatNumber(value, 3)),
-  { title: "value", text: (row) => (loss(row)[0] ? loss(row)[0] + " " + formatNumber(loss(row)[1]) : UNKNOWN), sort: (row) => loss(row)[1] },
+  { title: "value", text: (row) => (loss(row)[0] ? loss(row)[0] + " " + (loss(row)[1] === null ? NO_NUMBER : formatNumber(loss(row)[1])) : UNKNOWN), sort: (row) => loss(row)[1] },
   { title: "CPU", text: (row) => (isNumber(row.cpu) ? Math.round(100 * row.cpu) + " %" : UNKNOWN), sort: (row) => row.cpu },
   number("memory", "memory_bytes", (value) => (value > 0 ? formatBytes(value) : UNKNOWN)),
   number("GPU", "gpu_bytes", (value) => (value > 0 ? formatBytes(value) : UNKNOWN)),

@@ -7,7 +7,12 @@ class Series {
   constructor() { this.width = 1; this.keys = []; this.sums = []; this.counts = []; this.times = []; }
 
   add(step, time, value) {
-    if (!isNumber(step) || !isNumber(value)) return;
+    if (!isNumber(step)) return;
+    if (!isNumber(value)) { /* the feed says null where a worker reported NaN or infinity */
+      if (this.brokenSince === undefined) this.brokenSince = step;
+      this.last = NaN; this.lastStep = step;
+      return;
+    }
     const key = Math.floor(step / this.width);
     let at = this.keys.length - 1;
     while (at >= 0 && this.keys[at] > key) at--; /* mostly the last one */
@@ -17,7 +22,7 @@ class Series {
       this.keys.splice(at + 1, 0, key); this.sums.splice(at + 1, 0, value);
       this.counts.splice(at + 1, 0, 1); this.times.splice(at + 1, 0, time);
     }
-    this.last = value; this.lastStep = step;
+    this.last = value; this.lastStep = step; this.brokenSince = undefined;
     while (this.keys.length > BUCKETS_MAX) this.widen();
   }
 
@@ -61,6 +66,17 @@ function align(workers) {
     return sums.map((sum, i) => (sum === null ? null : sum / counts[i]));
   });
   return { x: Array.from(keys, (key) => key * width), times: Array.from(keys, (key) => places.get(key) / 1000), rows };
+}
+
+/* The newest number of a scalar, over its workers: {text, more, broken}. One worker without a number is enough to say so. */
+function newest(byWorker) {
+  const broken = [...byWorker].filter(([, series]) => series.brokenSince !== undefined).sort((a, b) => a[1].brokenSince - b[1].brokenSince);
+  if (broken.length > 0) {
+    const who = broken.length > 1 ? `${broken.length} workers, first worker ${broken[0][0]}` : `worker ${broken[0][0]}`;
+    return { text: NO_NUMBER, more: `since step ${formatNumber(broken[0][1].brokenSince)} (${who})`, broken: true };
+  }
+  const last = [...byWorker.values()].map((series) => series.last).filter(isNumber);
+  return { text: formatNumber(last.reduce((sum, value) => sum + value, 0) / last.length), more: "", broken: false };
 }
 
 /* Mean, lowest and highest of all rows. */

@@ -36,6 +36,7 @@ function clean(text) {
 }
 
 const UNKNOWN = "\u2013";
+const NO_NUMBER = "NaN or \u221e"; /* JSON has neither: the feed does not say which */
 const isNumber = (value) => typeof value === "number" && isFinite(value);
 
 function formatNumber(value, digits) {
