@@ -57,6 +57,8 @@ build:
 	@mkdir -p $(BIN)
 	@for program in $(BIN_PROGRAMS); do ln -sf $(CURDIR)/$(BUILD)/$$program $(BIN)/; done
 	@echo "programs are in $(BIN)/"
+	@grep -q '\.uplot' $(BUILD)/psd_run || \
+	    echo "WITHOUT CHARTS: psd_run's page will show no curves. 'make setup', with a network, fetches them (uPlot); then build again." >&2
 
 demo: setup build
 	bin/psd_run --workers 2 --servers 2 bin/mnist

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Fails if a test was skipped that can run on Debian 12 as root: check_skips.sh TEST_LOG MESON_JSON
 # The exceptions, each with its reason:
-allowed='AVX-512|avx512|no uPlot in |no MNIST in |no CIFAR-10 in |no CIFAR10_TUTORIAL |no PyTorch here|here .tools.setup.sh frameworks|no frameworks |no CUDA device'
-#   a SIMD level that this CPU lacks; charts that npm could not get; data or a script that somebody has to download; frameworks that
+allowed='AVX-512|avx512|no MNIST in |no CIFAR-10 in |no CIFAR10_TUTORIAL |no PyTorch here|here .tools.setup.sh frameworks|no frameworks |no CUDA device'
+#   a SIMD level that this CPU lacks; data or a script that somebody has to download; frameworks that
 #   tools/setup.sh could not get; a GPU
 set -euo pipefail
 

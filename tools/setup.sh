@@ -26,54 +26,76 @@ elif [ "${1:-build}" = models ]; then
     if command -v spin >/dev/null && command -v gcc >/dev/null; then want=(); fi
 fi
 
+# Installs Debian packages; 3 where nobody may.
+install_packages() {
+    as_root=()
+    if [ "$(id -u)" -ne 0 ]; then
+        if ! command -v sudo >/dev/null; then
+            echo "setup: these Debian packages are missing and neither root nor sudo is at hand:" >&2
+            echo "    apt-get install $*" >&2
+            return 3
+        fi
+        as_root=(sudo)
+    fi
+    echo "setup: installing $*"
+    if ! apt-cache show "$@" >/dev/null 2>&1; then
+        "${as_root[@]}" apt-get update -qq || return
+    fi
+    # Tests start an sshd of their own: installing one is no reason to open this machine's door.
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        trap '"${as_root[@]}" rm -f "$policy"' EXIT
+        printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+        "${as_root[@]}" chmod 755 "$policy"
+    fi
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -o DPkg::Lock::Timeout=300 -y -qq --no-install-recommends "$@" >/dev/null
+}
+
 missing=()
 for package in "${want[@]}"; do
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] ||
         missing+=("$package")
 done
-
 if [ ${#missing[@]} -gt 0 ]; then
-    as_root=()
-    if [ "$(id -u)" -ne 0 ]; then
-        if ! command -v sudo >/dev/null; then
-            echo "setup: these Debian packages are missing and neither root nor sudo is at hand:" >&2
-            echo "    apt-get install ${missing[*]}" >&2
-            exit 3
+    install_packages "${missing[@]}" || {
+        code=$?
+        if [ "${1:-build}" = models ] && [ "$code" -ne 3 ]; then
+            echo "setup: spin could not be installed; without it the models cannot be checked" >&2
+            exit 4
         fi
-        as_root=(sudo)
-    fi
-    echo "setup: installing ${missing[*]}"
-    if [ "${1:-build}" = models ]; then
-        trap 'echo "setup: spin could not be installed; without it the models cannot be checked" >&2; exit 4' ERR
-    fi
-    if ! apt-cache show "${missing[@]}" >/dev/null 2>&1; then
-        "${as_root[@]}" apt-get update -qq
-    fi
-    # Tests start an sshd of their own: installing one is no reason to open this machine's door.
-    policy=/usr/sbin/policy-rc.d
-    if [ ! -e "$policy" ]; then
-        printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
-        "${as_root[@]}" chmod 755 "$policy"
-        trap '"${as_root[@]}" rm -f "$policy"' EXIT
-    fi
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -o DPkg::Lock::Timeout=300 -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+        exit "$code"
+    }
 fi
 
-# The charts of psd_run's page: two files of uPlot, by name, version and digest, for the build to embed. Without them
-# everything works but the curves, and the page says so.
+# The charts of psd_run's page: two files of uPlot, by name, version and digest, for the build to embed. A build without
+# them works, but for the curves; tests look at the curves, so they ask for them.
 charts=uplot-1.6.32
-if [ "${1:-build}" != models ] && [ ! -f ".uplot/$charts.tgz" ]; then
-    rm -rf .uplot
-    mkdir .uplot
-    if (cd .uplot && npm pack --silent --fetch-retries 1 --fetch-timeout 30000 "${charts/-/@}" >/dev/null 2>&1 &&
-        sha512sum --quiet --check ../tools/uplot.sha512 >/dev/null &&
-        tar -xzf "$charts.tgz" --strip-components=2 package/dist/uPlot.min.css package/dist/uPlot.iife.min.js &&
-        tar -xzf "$charts.tgz" --strip-components=1 package/LICENSE); then
+fetch_charts() {
+    if ! command -v npm >/dev/null; then install_packages npm || return; fi
+    rm -rf .uplot && mkdir .uplot || return
+    (cd .uplot && npm pack --silent --fetch-retries 1 --fetch-retry-mintimeout 1000 --fetch-timeout 30000 "${charts/-/@}") \
+        >/dev/null 2>&1 || return
+    if ! (cd .uplot && sha512sum --quiet --check ../tools/uplot.sha512); then
+        rm -rf .uplot
+        echo "setup: what npm gave for $charts is not what tools/uplot.sha512 names: somebody has changed it, or the line is" \
+            "broken. It was thrown away; try again, and if it stays so do not use that registry." >&2
+        exit 1
+    fi
+    tar -xzf ".uplot/$charts.tgz" -C .uplot --strip-components=2 package/dist/uPlot.min.css package/dist/uPlot.iife.min.js &&
+        tar -xzf ".uplot/$charts.tgz" -C .uplot --strip-components=1 package/LICENSE
+}
+if [ "${1:-build}" != models ] && ! { [ -f ".uplot/$charts.tgz" ] && [ -f .uplot/LICENSE ]; }; then
+    touch src/launch/meson.build # builds that were configured before look again
+    if fetch_charts; then
         echo "setup: $charts for the charts of psd_run's page, in .uplot"
     else
         rm -rf .uplot
-        echo "setup: $charts could not be had (npm pack); psd_run's page will have no curves" >&2
+        echo "setup: $charts could not be had (npm pack ${charts/-/@}; is there a network?); psd_run's page will have no curves" >&2
+        if [ "${1:-build}" = test ]; then
+            echo "setup: the tests of the page need them: run this again with a network" >&2
+            exit 3
+        fi
     fi
 fi
 

@@ -128,12 +128,20 @@ def copyright_of(library):
     return path.read_bytes() if package and path.exists() else None
 
 
+def warn_without_charts(psd_run):
+    """A build that found no uPlot works, and nobody would look at its page before it is used elsewhere."""
+    if b".uplot" not in psd_run.read_bytes():
+        print("wheel: WITHOUT CHARTS: psd_run's page will show no curves. 'make setup', with a network, fetches them (uPlot); "
+              "then build again.", file=sys.stderr)
+
+
 def add_native(wheel, build):
     with tempfile.TemporaryDirectory(prefix="psd_wheel.") as directory:
         programs, library = install(build, pathlib.Path(directory))
         wheel.add("poseidon/_native/lib/libpsd.so.0", library.read_bytes(), 0o755)
         for header in sorted((TREE / "include" / "psd").glob("*.h")):  # for what is compiled later
             wheel.add(f"poseidon/_native/include/psd/{header.name}", header.read_bytes())
+        warn_without_charts(programs / "psd_run")
         carried = {}
         for name in PROGRAMS:
             wheel.add(f"poseidon/_native/bin/{name}", (programs / name).read_bytes(), 0o755)
