@@ -24,12 +24,23 @@ class Browser:
     """with Browser() as browser: browser.open(address)"""
 
     def __init__(self, width=1360, height=900, dark=False, phone=False):
-        self.profile = tempfile.mkdtemp(prefix="psd_browser.")
-        self.driver = subprocess.Popen([DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.profile, self.session = tempfile.mkdtemp(prefix="psd_browser."), None
+        self.driver = subprocess.Popen([DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            self.begin(width, height, dark, phone)
+        except BaseException:  # nobody calls __exit__ of what was not made
+            self.end()
+            raise
+
+    def begin(self, width, height, dark, phone):
+        said = []
         for line in self.driver.stdout:
+            said.append(line)
             found = re.search(r"successfully on port (\d+)", line)
             if found:
                 break
+        else:
+            raise AssertionError(f"{DRIVER} ended with {self.driver.wait()} before it served: {''.join(said)!r}")
         self.base = f"http://127.0.0.1:{found[1]}"
         flags = [*FLAGS, f"--user-data-dir={self.profile}", f"--window-size={width},{height}"]
         self.session = self.call("POST", "/session", {"capabilities": {"alwaysMatch": {
@@ -44,11 +55,19 @@ class Browser:
         return self
 
     def __exit__(self, *unused):
+        self.end()
+
+    def end(self):
         try:
-            self.call("DELETE", f"/session/{self.session}")
+            if self.session is not None:
+                self.call("DELETE", f"/session/{self.session}")
         finally:
             self.driver.terminate()
-            self.driver.wait()
+            try:
+                self.driver.wait(timeout=PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                self.driver.kill()
+                self.driver.wait()
             self.driver.stdout.close()
             shutil.rmtree(self.profile, ignore_errors=True)
 
