@@ -31,7 +31,7 @@ class Feed:
     def __init__(self, workers=64, servers=4, per_minute=10_000, seed=1):
         self.random = random.Random(seed)
         self.workers, self.servers, self.rate = workers, servers, per_minute / 60
-        self.began, self.step, self.total = int(time.time() * 1000), 0, 40_000
+        self.began, self.step = int(time.time() * 1000), 0
         self.straggler = min(workers - 1, 11)
         self.scalars = {(name, worker): [] for name in ("loss", "accuracy", "learning_rate", "samples_per_s")
                         for worker in range(workers)}
@@ -118,7 +118,7 @@ class Feed:
         """The whole state, without what is numbered."""
         job = {"name": self.name, "id": "4f1c", "phase": self.phase, "started_unix_ms": self.began, "elapsed_ms": self.elapsed(),
                "command": "python train.py --batch 64", "workers": self.workers, "servers": self.servers, "version": "0.1.0",
-               "steps_total": self.total, "step": self.step, "rate": self.rate, "log_directory": "logs/poseidon_log_1"}
+               "steps_total": None, "step": self.step, "rate": self.rate, "log_directory": "logs/poseidon_log_1"}
         sentence = (f"step {self.step}: 48 % of the time everybody waited for worker {self.straggler} on "
                     f"{self.hosts[self.straggler]}, which computed 2.1x as long as the median")
         edges = [{"worker": worker, "server": server, "bytes_in": self.bytes // (8 + (worker * 7 + server) % 5),

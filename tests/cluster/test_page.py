@@ -223,8 +223,12 @@ def test_the_page_shows_a_job(served):
         assert looks.text("#phase") == "running" and looks.text("#job-name") == "train"
         assert looks.run("return document.querySelectorAll('#process-table tbody tr').length") == 6
         assert looks.run("return document.querySelectorAll('#table-table tbody tr').length") == 4
+        assert looks.text("#process-table tr.slow").startswith("worker 2")
+        assert "expected end" not in looks.text("#tiles") and looks.run("return document.getElementById('progress').hidden")
+        assert looks.run("return [...document.querySelectorAll('.chart')].every((chart) => chart.getAttribute('aria-label'))")
         looks.run("document.querySelector('#cluster').scrollIntoView()")  # what is not seen is not drawn
         looks.until("return document.querySelectorAll('#cluster-svg .edge').length === 6", what="the picture of the cluster")
+        assert looks.run("return document.querySelectorAll('#cluster-svg .slow').length") == 1
         looks.run("document.querySelector('#logs').scrollIntoView()")
         looks.until("return document.querySelector('#log-lines').innerText.includes('loss')", what="lines of the log")
         looks.run("document.querySelector('#waiting').scrollIntoView()")

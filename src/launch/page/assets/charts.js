@@ -28,8 +28,8 @@ function short(value) {
 
 /* A chart in an element: options of uPlot without size. Keeps what is zoomed when data comes. */
 class Chart {
-  constructor(node, height) {
-    this.node = node; this.height = height; this.plot = null; this.zoomed = false; this.shape = "";
+  constructor(node, height, label) {
+    this.node = node; this.label = label; this.height = height; this.plot = null; this.zoomed = false; this.shape = "";
     charts.add(this);
   }
 
@@ -54,6 +54,8 @@ class Chart {
     made.padding = [8, 8, 0, 0];
     made.hooks = Object.assign({ setScale: [(plot, key) => this.watchZoom(plot, key)] }, made.hooks);
     this.plot = new uPlot(made, data, this.node);
+    this.node.setAttribute("role", "img");
+    this.node.setAttribute("aria-label", this.label);
   }
 
   watchZoom(plot, key) {

@@ -67,11 +67,13 @@ function drawCluster(workers, servers, masters) {
 function paintCluster() {
   const busiest = Math.max(1, ...state.edges.map((edge) => edge.rate || 0));
   const colours = Object.fromEntries(Object.entries(STATE_COLOURS).map(([name, colour]) => [name, styleOf(colour)]));
+  const slow = waitedFor();
   for (const process of state.processes) {
     const node = cluster.nodes.get(process.name);
     if (!node) continue;
-    node.shape.style.fill = process.role === "server" && process.state === "running" ? "#7c5cc4" : colours[process.state] || "#8a94a3";
-    setText(node.title, `${process.name} on ${process.host}, ${process.state}`);
+    node.shape.style.fill = process.role === "server" && process.state === "running" ? styleOf("--server") : colours[process.state] || "#8a94a3";
+    node.shape.classList.toggle("slow", isWaitedFor(process, slow));
+    setText(node.title, `${process.name} on ${process.host}, ${process.state}${isWaitedFor(process, slow) ? ", waited for" : ""}`);
   }
   for (const edge of state.edges) {
     const line = cluster.edges.get(edge.worker + " " + edge.server);

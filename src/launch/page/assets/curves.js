@@ -11,7 +11,7 @@ function makeCurve(name) {
   const card = element("div", { class: "card" }, element("div", { class: "curve-top" }, element("h3", {}, name), value), chart, read);
   card.dataset.scalar = name;
   byId("curve-list").append(card);
-  return { card, value, read, node: chart, chart: new Chart(chart, 190) };
+  return { card, value, read, node: chart, chart: new Chart(chart, 190, `curve of ${clean(name)} over steps or time`) };
 }
 
 function curveOptions(workers, settings, curve) {

@@ -22,14 +22,14 @@ function logLine(log, filter) {
   if (found && found[0]) {
     text.append(line.slice(0, found.index), element("mark", {}, found[0]), line.slice(found.index + found[0].length));
   } else text.append(line);
-  return element("div", { class: log.stream === "err" ? "err" : null }, element("b", { title: formatClock(wallTime(log.at_ms)) }, log.process), text);
+  return element("div", { class: log.stream === "err" ? "err" : null }, element("b", { title: formatClock(wallTime(log.at_ms)) }, nameOf(log.process)), text);
 }
 
 /* Whoever has printed something can be chosen. */
 function fillProcesses(lines) {
   const select = byId("log-process"), known = new Set([...select.options].map((option) => option.value));
   const fresh = [...new Set(lines.map((log) => log.process))].filter((name) => !known.has(name));
-  for (const name of fresh.sort((a, b) => a.localeCompare(b, "en", { numeric: true }))) select.append(element("option", { value: name }, name));
+  for (const name of fresh.sort((a, b) => a.localeCompare(b, "en", { numeric: true }))) select.append(element("option", { value: name }, nameOf(name)));
 }
 
 /* all: the filter has changed, or the line was lost; else only what is new is added. */

@@ -9,8 +9,11 @@ function setTheme(theme) {
 }
 
 const systemDark = window.matchMedia("(prefers-color-scheme: dark)");
-systemDark.addEventListener("change", () => setTheme(systemDark.matches ? "dark" : "light"));
-byId("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+systemDark.addEventListener("change", () => { if (!connection.themeChosen) setTheme(systemDark.matches ? "dark" : "light"); });
+byId("theme").addEventListener("click", () => {
+  connection.themeChosen = true; /* by hand: the system's evening does not change it */
+  setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+});
 
 function showAll() {
   showOverview(); showCurves(); showWaits(); showProcesses(); showCluster(); showTables(); showLogs(false);

@@ -51,7 +51,7 @@ function showTiles() {
   setTile("step", formatNumber(job.step), total);
   const over = job.phase === "ended";
   setTile("rate", formatNumber(over ? (1000 * job.step) / job.elapsed_ms : job.rate, 3), over ? "steps/s on average" : "steps/s");
-  setTile("expected end", left === null ? UNKNOWN : formatClock(Date.now() + left), left === null ? "" : "in " + formatDuration(left));
+  if (isNumber(job.steps_total)) setTile("expected end", left === null ? UNKNOWN : formatClock(Date.now() + left), left === null ? "" : "in " + formatDuration(left));
   setTile("workers", !isNumber(job.workers) ? UNKNOWN : over ? job.workers : `${running} / ${job.workers}`, over ? "" : "running");
   setTile("traffic", formatRate(state.rate));
   showScalarTiles();
@@ -64,7 +64,7 @@ function showCause() {
   byId("cause").hidden = !cause;
   if (!cause) return;
   setText(byId("cause-text"), cause.text);
-  const parts = [cause.process, isNumber(cause.code) ? "exit code " + cause.code : "",
+  const parts = [cause.process ? nameOf(cause.process) : "", isNumber(cause.code) ? "exit code " + cause.code : "",
     isNumber(cause.at_ms) ? "after " + formatDuration(cause.at_ms) : ""];
   setText(byId("cause-more"), parts.filter(Boolean).join(" \u00b7 "));
 }
@@ -81,7 +81,8 @@ function sentence() {
 }
 
 function showSentence() {
-  setText(byId("sentence"), sentence());
+  const text = sentence();
+  setText(byId("sentence"), text.charAt(0).toUpperCase() + text.slice(1));
 }
 
 function showEvents() {

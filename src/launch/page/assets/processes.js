@@ -74,9 +74,16 @@ const processTable = new Table(byId("process-table"), [
   { title: "pid", text: (row) => (row.pid > 0 ? String(row.pid) : UNKNOWN), sort: (row) => row.pid },
 ]);
 
+/* Who is waited for stands on top, as long as nobody has sorted the table. */
 function showProcesses() {
-  const wanted = byId("process-find").value.toLowerCase();
-  processTable.show(state.processes.filter((process) => (process.name + " " + process.host).toLowerCase().includes(wanted)));
+  const wanted = byId("process-find").value.toLowerCase(), slow = waitedFor();
+  const found = state.processes.filter((process) => (process.name + " " + process.host).toLowerCase().includes(wanted));
+  processTable.show(found.sort((a, b) => isWaitedFor(b, slow) - isWaitedFor(a, slow)));
+  for (const process of found) {
+    const row = processTable.rows.get(process.name);
+    row.classList.toggle("slow", isWaitedFor(process, slow));
+    row.title = isWaitedFor(process, slow) ? `waited for: ${Math.round(100 * slow.share)} % of the last steps` : "";
+  }
 }
 
 byId("process-find").addEventListener("input", showProcesses);

@@ -35,6 +35,9 @@ function clean(text) {
     .replace(HIDDEN, (c) => "\u2423" + c.codePointAt(0).toString(16).padStart(4, "0") + "\u2423");
 }
 
+/* Files of the log call "worker0" what the tables call "worker 0". */
+const nameOf = (process) => String(process).replace(/^(worker|server)(\d+)$/, "$1 $2");
+
 const UNKNOWN = "\u2013";
 const NO_NUMBER = "NaN or \u221e"; /* JSON has neither: the feed does not say which */
 const isNumber = (value) => typeof value === "number" && isFinite(value);

@@ -6,7 +6,7 @@ const WAIT_WORDS = {
   worker: "wait for a worker", receive: "receive", apply: "apply",
 };
 const TIMELINE_STEPS = 14;
-const waitChart = new Chart(byId("wait-chart"), 240);
+const waitChart = new Chart(byId("wait-chart"), 240, "where the time of each step went");
 
 for (const part of WAIT_PARTS) {
   const colour = element("i");
@@ -55,6 +55,21 @@ function whoWasWaitedFor(wait) {
   return "";
 }
 
+/* The worker that cost the last steps most, as {index, share}; null: nobody in particular. */
+function waitedFor() {
+  const cost = new Map();
+  let total = 0;
+  if (state.job.phase !== "running") return null;
+  for (const wait of state.waits.slice(-TIMELINE_STEPS)) {
+    total += wait.total_us || 0;
+    if (isNumber(wait.worker)) cost.set(wait.worker, (cost.get(wait.worker) || 0) + (wait.worker_us || 0));
+  }
+  const [index, us] = [...cost].reduce((most, one) => (one[1] > most[1] ? one : most), [-1, 0]);
+  return us > 0.1 * total ? { index, share: us / total } : null;
+}
+
+const isWaitedFor = (process, slow) => slow !== null && process.role === "worker" && process.index === slow.index;
+
 function timelineRow(wait, longest) {
   const bars = element("div", { class: "bars" });
   for (const part of WAIT_PARTS) {
@@ -75,7 +90,7 @@ function showWaits() {
   if (state.waits.length === 0 || !isVisible(byId("waiting"))) return;
   waitChart.rows = waitRows();
   const [steps, rows] = waitChart.rows;
-  waitChart.show("waits", waitOptions, [steps, ...stacked(rows)]);
+  waitChart.show("waits " + byId("wait-span").value, waitOptions, [steps, ...stacked(rows)]);
   const last = state.waits.slice(-TIMELINE_STEPS).reverse();
   const longest = Math.max(1, ...last.map((wait) => wait.total_us || 0));
   timeline.replaceChildren(...last.map((wait) => timelineRow(wait, longest)));
