@@ -71,6 +71,34 @@ parse(const struct psi_command *command, int argc, char *const *argv, bool *help
     return true;
 }
 
+static const struct psi_command commands[] = {
+    [VERB_SHOW] = {.name = "psd_run show",
+                   .synopsis = "[JOB] [options]",
+                   .about = about_show,
+                   .option_count = 5},
+    [VERB_LOGS] = {.name = "psd_run logs",
+                   .synopsis = "[options] [JOB] NAME",
+                   .about = about_logs,
+                   .option_count = 4},
+    [VERB_STOP] = {.name = "psd_run stop",
+                   .synopsis = "[--now] [JOB]",
+                   .about = about_stop,
+                   .option_count = 1},
+    [VERB_PAGE] = {.name = "psd_run page",
+                   .synopsis = "[JOB] [options]",
+                   .about = about_page,
+                   .option_count = 2},
+    [VERB_LIST] = {.name = "psd_run list",
+                   .synopsis = "[options]",
+                   .about = about_list,
+                   .option_count = 2},
+    [VERB_TOP] = {.name = "psd_run top", .synopsis = "[JOB]", .about = about_top},
+    [VERB_TRACE] = {.name = "psd_run trace",
+                    .synopsis = "[--steps N] [JOB]",
+                    .about = about_trace,
+                    .option_count = 1},
+};
+
 bool
 verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *options,
            const char **first_p, const char **second_p, int *code_p)
@@ -99,33 +127,6 @@ verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *opt
                        {"secret_file", 0, PSI_OPTION_TEXT, "its secret (PSD_SECRET_FILE)",
                         &options->secret_file}},
         [VERB_TRACE] = {{"steps", 0, PSI_OPTION_NUMBER, "how many [20]", &options->steps, 1, 4096}},
-    };
-    static const struct psi_command commands[] = {
-        [VERB_SHOW] = {.name = "psd_run show",
-                       .synopsis = "[JOB] [options]",
-                       .about = about_show,
-                       .option_count = 5},
-        [VERB_LOGS] = {.name = "psd_run logs",
-                       .synopsis = "[options] [JOB] NAME",
-                       .about = about_logs,
-                       .option_count = 4},
-        [VERB_STOP] = {.name = "psd_run stop",
-                       .synopsis = "[--now] [JOB]",
-                       .about = about_stop,
-                       .option_count = 1},
-        [VERB_PAGE] = {.name = "psd_run page",
-                       .synopsis = "[JOB] [options]",
-                       .about = about_page,
-                       .option_count = 2},
-        [VERB_LIST] = {.name = "psd_run list",
-                       .synopsis = "[options]",
-                       .about = about_list,
-                       .option_count = 2},
-        [VERB_TOP] = {.name = "psd_run top", .synopsis = "[JOB]", .about = about_top},
-        [VERB_TRACE] = {.name = "psd_run trace",
-                        .synopsis = "[--steps N] [JOB]",
-                        .about = about_trace,
-                        .option_count = 1},
     };
     struct psi_command command = commands[verb];
     const char **const places[] = {first_p, second_p};
