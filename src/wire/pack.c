@@ -272,9 +272,7 @@ psi_unpack_skip(struct psi_unpack *unpack, const char *field, size_t bytes)
 void
 psi_pack_tail(struct psi_pack *pack, bool value)
 {
-    if (value) {
-        psi_pack_bool(pack, true);
-    }
+    psi_pack_bool(pack, value); /* also if it is false: what is appended next stands behind it */
 }
 
 bool

@@ -51,8 +51,8 @@ double psi_unpack_f64(struct psi_unpack *unpack, const char *field);
  * and a NUL inside. */
 void psi_unpack_string(struct psi_unpack *unpack, const char *field, char *text, size_t capacity);
 
-/* A field that was appended to a message within a version: nothing, if it is false. A body that ends
- * before it reads as false. */
+/* A field that was appended to a message within a version. A body that ends before it reads as
+ * false. */
 void psi_pack_tail(struct psi_pack *pack, bool value);
 bool psi_unpack_tail(struct psi_unpack *unpack, const char *field);
 

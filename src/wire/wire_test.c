@@ -1097,15 +1097,14 @@ kind_named(const char *name)
     return NULL;
 }
 
-/* Fields that were appended later, and are not there when they are false. */
-static void
-set_tails(struct sample *sample, const struct kind *kind, bool value)
+/* A field that was appended later, of one byte; NULL: nothing was. */
+static bool *
+tail_of(struct sample *sample, const struct kind *kind)
 {
     if (strcmp(kind->name, "hello") == 0) {
-        sample->hello.tells = value;
-    } else if (strcmp(kind->name, "subscribe") == 0) {
-        sample->subscribe.metrics = value;
+        return &sample->hello.tells;
     }
+    return strcmp(kind->name, "subscribe") == 0 ? &sample->subscribe.metrics : NULL;
 }
 
 /* If this fails, a member or an observer of an earlier version is not understood: what it says ends
@@ -1120,17 +1119,13 @@ test_message_of_an_earlier_version_is_understood(void **state)
     for (size_t i = 0; i < sizeof(grown) / sizeof(grown[0]); i++) {
         const struct kind *kind = kind_named(grown[i]);
         struct psd_error err;
-        size_t old;
 
         kind->prepare(&bench->in);
         kind->fill(&random, &bench->in);
-        set_tails(&bench->in, kind, true);
+        *tail_of(&bench->in, kind) = true;
         encode_in(bench, kind);
-        old = bench->size - 1;
-        set_tails(&bench->in, kind, false);
-        encode_in(bench, kind);
-        assert_int_equal(bench->size, old);
-        assert_int_equal(decode_out(bench, kind, old, &err), PSD_OK);
+        assert_int_equal(decode_out(bench, kind, bench->size - 1, &err), PSD_OK);
+        *tail_of(&bench->in, kind) = false;
         assert_true(kind->same(&bench->in, &bench->out));
     }
     free(bench);
@@ -1149,9 +1144,8 @@ test_message_truncations_are_refused(void **state)
 
         kind->prepare(&bench->in);
         kind->fill(&random, &bench->in);
-        set_tails(&bench->in, kind, false);
         encode_in(bench, kind);
-        for (size_t cut = 0; cut < bench->size; cut++) {
+        for (size_t cut = 0; cut < bench->size - (tail_of(&bench->in, kind) != NULL); cut++) {
             if (decode_out(bench, kind, cut, &err) != PSD_ERR_PROTOCOL) {
                 fail_msg("%s: %zu of %zu bytes taken", kind->name, cut, bench->size);
             }
