@@ -16,6 +16,7 @@
 #include "launch/rules/watch_machines.h"
 #include "launch/run/orders.h"
 #include "launch/run/report.h"
+#include "launch/run/run_page.h"
 #include "launch/run/tf_files.h"
 
 static void
@@ -54,6 +55,7 @@ begin_processes(struct run *run)
 
         report_parts(run, parts, sizeof(parts));
         console_say(&run->console, "job begins: %s", parts);
+        run_page_begin(run);
     }
 }
 

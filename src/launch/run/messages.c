@@ -19,6 +19,7 @@
 #include "launch/run/machines.h"
 #include "launch/run/orders.h"
 #include "launch/run/report.h"
+#include "launch/run/run_page.h"
 #include "launch/system/wall_clock.h"
 
 enum { TELL_MS = 500 }; /* how often the master tells */
@@ -63,6 +64,7 @@ handle_ready(struct run *run, const char *address)
     console_say(&run->console, "job begins: %u worker%s, %u server%s, master at %s",
                 run->plan->workers, run->plan->workers == 1 ? "" : "s", run->plan->servers,
                 run->plan->servers == 1 ? "" : "s", run->master);
+    run_page_begin(run);
     if (!status_start(&run->status, run->master, TELL_MS, run->feed)) {
         runlog_line(&run->runlog, "STATUS", "what the workers do is not known: %s",
                     run->status.trouble);

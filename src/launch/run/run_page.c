@@ -177,8 +177,18 @@ run_page_open(struct run *run, struct psd_error *err)
     }
     run->page = shown->page;
     page_show(run->page, &source);
-    invite_quietly(run);
     return PSD_OK;
+}
+
+void
+run_page_begin(struct run *run)
+{
+    struct shown *shown = run->args->shown;
+
+    if (run->page != NULL && !shown->has_begun) {
+        invite_quietly(run);
+    }
+    shown->has_begun = true;
 }
 
 char *
@@ -219,7 +229,7 @@ run_page_end(struct run *run)
     if (run->feed == NULL) {
         return;
     }
-    if (run->args->page != NULL) {
+    if (run->args->page != NULL && run->args->shown->has_begun) {
         write_report(run);
         renew_members(run->args->shown);
     }

@@ -6,10 +6,13 @@
 
 #include "launch/run/run_state.h"
 
-/* Opens the page, if one is wanted and none is open, and shows the job there; people are told where it is: with its
- * token on a terminal, else in a file that only they can read. When none can be had, the job goes on, and it is said
- * why. PSD_ERR_INVALID: what was asked for would let everybody in, or makes no sense. */
+/* Opens the page, if one is wanted and none is open, and shows the job there. When none can be had, the job goes on,
+ * and it is said why. PSD_ERR_INVALID: what was asked for would let everybody in, or makes no sense. */
 psd_status run_page_open(struct run *run, struct psd_error *err);
+
+/* The job begins: people are told where its page is, once, with its token on a terminal, else in a file that only they
+ * can read. A job that does not come to that has problems to tell, and no report. */
+void run_page_begin(struct run *run);
 
 /* "http://...\n" for psd_run page, owned by the caller; with what is in its way instead. */
 char *run_page_address(const struct run *run);

@@ -19,6 +19,7 @@ struct shown {
     struct tensorboard board; /* directory "": nobody wants it */
     struct run *run;          /* (optional) the attempt that goes on */
     bool is_tried;            /* a page was opened, or cannot be had */
+    bool has_begun;           /* an attempt came so far that there is something to see */
     char *members;            /* owned: what a whole snapshot has besides, of the last attempt */
     char report_path[4096];   /* "" before it is written */
     char address_path[4096];  /* of the file with the page's address; "": none */
