@@ -18,7 +18,7 @@ class Progress:
     def __init__(self) -> None:
         self.loss: Any = None  # of the last step: a number, or a tensor of one
         self._samples = 0
-        self._told_at = time.monotonic()
+        self._told_at: float | None = None  # nobody knows how long the first step took
         self._due_at = 0.0
 
     def step(self, step: int, samples: int = 0) -> None:
@@ -36,7 +36,7 @@ class Progress:
         if self.loss is not None:
             report(step, "loss", float(self.loss))
             self.loss = None
-        if self._samples > 0 and now > self._told_at:
+        if self._samples > 0 and self._told_at is not None and now > self._told_at:
             report(step, "samples_per_s", self._samples / (now - self._told_at))
         self._samples, self._told_at = 0, now
         used = _gpu_bytes()

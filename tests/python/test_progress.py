@@ -34,13 +34,13 @@ def scalars(done):
 
 def test_a_plain_script_tells_its_loss_and_its_speed(job):  # noqa: F811
     """If this fails, a page shows no curve for scripts that do not report themselves."""
-    done = job(SCRIPT)
+    done = job(SCRIPT.replace("range(4)", "range(500)"))  # numbers are told twice a second
     assert done.code == 0, done.err
     found = scalars(done)
     for rank in ("0", "1"):
         assert all(0 < value < 100 for _, value in found[rank, "loss"]), found
         step, rate = found[rank, "samples_per_s"][0]
-        assert step >= 1 and rate > 0
+        assert step > 1 and 0 < rate < 1e6  # of the first step nobody knows how long it took
 
 
 def test_a_distributed_optimizer_tells_the_loss_of_its_closure(job):  # noqa: F811
