@@ -128,19 +128,22 @@ static const struct {
 
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
-/* The message says no more than its bytes did, and in the same bytes. */
+/* The message says no more than its bytes did, and in the same bytes; but for a field that was appended
+ * later (psi_unpack_tail), which may be missing, and is false then. */
 static void
 check_same_bytes(unsigned kind, struct message *message, const uint8_t *bytes, size_t size)
 {
-    uint8_t *again = malloc(size);
+    enum { TAIL_BYTES = 1 };
+    uint8_t *again = malloc(size + TAIL_BYTES);
     struct psd_error err;
     struct psi_pack pack;
 
     psi_assert(again != NULL);
-    psi_pack_init(&pack, again, size);
+    psi_pack_init(&pack, again, size + TAIL_BYTES);
     kinds[kind].encode(&pack, message);
     psi_assert(!pack.overflow);
-    psi_assert(memcmp(again, bytes, pack.used) == 0);
+    psi_assert(memcmp(again, bytes, pack.used < size ? pack.used : size) == 0);
+    psi_assert(pack.used <= size || again[size] == 0);
     psi_assert(kinds[kind].decode(again, pack.used, message, &err) == PSD_OK);
     psi_pack_init(&pack, again, pack.used - 1); /* one byte too few */
     kinds[kind].encode(&pack, message);
