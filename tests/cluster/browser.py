@@ -7,9 +7,10 @@ import re
 import shutil
 import subprocess
 import tempfile
-import time
 import urllib.error
 import urllib.request
+
+from helpers import wait_for
 
 DRIVER = shutil.which("chromedriver")
 CHROMIUM = shutil.which("chromium")
@@ -95,13 +96,8 @@ class Browser:
 
     def until(self, script, *arguments, what=None):
         """Polls until a script returns something true, which it gives back."""
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            value = self.run(script, *arguments)
-            if value:
-                return value
-            time.sleep(0.05)
-        raise AssertionError(f"not within {PATIENCE_S} s: {what or script}; the page says {self.text('body')[:1500]!r}")
+        return wait_for(lambda: self.run(script, *arguments), PATIENCE_S,
+                        lambda: f"{what or script}; the page says {self.text('body')[:1500]!r}")
 
     def picture(self, path):
         """What is seen of the page, small: WebP."""

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 import bed
-from helpers import Flood, Hand, Hosts, Job, bin_directory, ip, make_secret
+from helpers import Flood, Hand, Hosts, Job, bin_directory, end_all, ip, make_secret
 
 
 # Under nohup, and in the background of a shell, these come ignored, and every job would inherit that.
@@ -57,10 +57,7 @@ def start(tmp_path):
         return jobs[-1]
 
     yield begin
-    for job in jobs:
-        if job.process.poll() is None:
-            job.process.kill()
-            job.process.wait()
+    end_all(jobs)
 
 
 @pytest.fixture

@@ -124,6 +124,14 @@ def wait_for(condition, seconds=10.0, what="condition"):
         time.sleep(0.01)
 
 
+def end_all(left):
+    """Kills what a failed test leaves: things that have a process."""
+    for one in left:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
+
+
 def marked_processes(mark):
     """The command lines of the live processes whose environment carries the mark, by pid."""
     wanted = f"{MARK}={mark}".encode()

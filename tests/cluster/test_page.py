@@ -20,7 +20,7 @@ import pytest
 
 import browser
 import recorded_feed
-from helpers import BRISK, bin_directory, free_port, program, python_worker, wait_for
+from helpers import BRISK, bin_directory, end_all, free_port, program, python_worker, wait_for
 
 REPLAY = (bin_directory() / "psd_run").resolve().parent / "tests" / "page" / "page_replay"
 needs_browser = pytest.mark.skipif(browser.DRIVER is None or browser.CHROMIUM is None, reason="no Chromium here")
@@ -77,10 +77,7 @@ def replay(tmp_path):
         return made[-1]
 
     yield begin
-    for one in made:
-        if one.process.poll() is None:
-            one.process.kill()
-            one.process.wait()
+    end_all(made)
 
 
 @pytest.fixture

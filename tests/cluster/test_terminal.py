@@ -13,7 +13,7 @@ import threading
 
 import pytest
 
-from helpers import BRISK, program, python_worker, wait_for, worker_environment
+from helpers import BRISK, end_all, program, python_worker, wait_for, worker_environment
 
 ROWS, COLUMNS = 24, 100
 
@@ -67,10 +67,7 @@ def terminal(tmp_path):
         return made[-1]
 
     yield begin
-    for one in made:
-        if one.process.poll() is None:
-            one.process.kill()
-            one.process.wait()
+    end_all(made)
 
 
 def test_status_line(terminal, tmp_path):
