@@ -16,6 +16,7 @@
 
 #include "base/exit_code.h"
 #include "base/fail.h"
+#include "master/rebuild.h"
 #include "master/state.h"
 
 void

@@ -14,6 +14,7 @@
 
 #include "base/exit_code.h"
 #include "base/fail.h"
+#include "master/rebuild.h"
 #include "master/state.h"
 
 static uint64_t

@@ -2,7 +2,7 @@
  * rebuild.c - another life of the master: it knows nothing, and hears everything from the lanes.
  *
  * Lanes and workers go on while there is no master, and knock until there is one. A lane is let in
- * at once and tells what it keeps in mind (server/journal.c). Workers wait. When every lane of the
+ * at once and tells what it keeps in mind (rebuild_reports.c). Workers wait. When every lane of the
  * highest view has told, or has been away for too long, that view is the truth:
  *
  *   - what it decided may have reached some lanes only, or another change may have been proposed
@@ -21,22 +21,10 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/exit_code.h"
-#include "base/fail.h"
-#include "master/state.h"
-
-void
-master_report_free(struct member *lane)
-{
-    if (lane->report != NULL) {
-        psi_view_fini(&lane->report->view);
-        free(lane->report);
-        lane->report = NULL;
-    }
-}
+#include "master/rebuild.h"
 
 /* How long a member may take to find this master: an attempt to connect to the last one may have to
  * time out first, and then it is judged as any other silence. But those who have found it wait
@@ -58,228 +46,11 @@ patience_ns(const struct master *master)
 }
 
 /* Workers that knock hear why. */
-static void
-give_up(struct master *master, int exit_code, psd_status status, const char *text)
+void
+master_rebuild_give_up(struct master *master, int exit_code, psd_status status, const char *text)
 {
     master->lingers = true;
     master_end(master, exit_code, status, "the master returned, and cannot go on: %s", text);
-}
-
-/* ------------------------------------------------------------------------------ the lanes --- */
-
-bool
-master_rebuild_learns(struct master *master, const struct psi_hello *hello)
-{
-    if (master->phase == PHASE_REBUILDING && master->job == 0 && hello->role == PSI_ROLE_SERVER) {
-        master->job = hello->job;
-    }
-    if (master->phase == PHASE_REBUILDING && hello->view > master->told_view &&
-        (master->job == 0 || hello->job == master->job)) {
-        master->told_view = hello->view;
-    }
-    return master->phase != PHASE_REBUILDING || hello->job == 0 || master->job != 0;
-}
-
-static uint32_t
-place_of(const struct master *master, const struct member *lane)
-{
-    return master->loads.first_place[lane->rank] + lane->lane;
-}
-
-void
-master_rebuild_admit(struct session *session)
-{
-    const struct psi_hello *hello = &session->hello;
-    struct member *lane;
-
-    if (hello->role != PSI_ROLE_SERVER || hello->job == 0 || hello->incarnation == 0) {
-        master_wait_for_place(session);
-        return;
-    }
-    if (!master_lane_has_place(session)) {
-        return;
-    }
-    lane = &session->master->server[hello->rank].lane[hello->lane];
-    if (lane->state != PSD_NODE_MISSING && lane->incarnation > hello->incarnation) {
-        master_refuse(session, PSD_ERR_FENCED, "server %u has another life", hello->rank);
-        return;
-    }
-    if (lane->session != NULL && lane->session != session) {
-        master_session_close(lane->session);
-    }
-    master_report_free(lane);
-    lane->report = calloc(1, sizeof(*lane->report));
-    if (lane->report == NULL) {
-        master_refuse(session, PSD_ERR_NO_MEMORY, "the master is out of memory");
-        return;
-    }
-    lane->report->is_whole = hello->view == 0;
-    if (session->master->places > 0) { /* it may be another life, or have told something else */
-        master_tables_lose(session->master, place_of(session->master, lane), 1);
-    }
-    lane->incarnation = hello->incarnation - 1; /* taking the place counts a life */
-    master_take_place(session, lane, hello->address);
-}
-
-static struct report *
-report_of(const struct session *session)
-{
-    return session->master->phase == PHASE_REBUILDING ? session->member->report : NULL;
-}
-
-/* Places are numbered as in every view of the job. */
-static psd_status
-number_places(struct master *master, const struct psi_view *view, struct psd_error *err)
-{
-    uint32_t lanes[PSI_SERVERS_MAX] = {0};
-
-    for (uint32_t i = 0; i < view->places; i++) {
-        if (view->place[i].server >= master->config.servers ||
-            view->place[i].lane != lanes[view->place[i].server]++) {
-            return psi_fail(err, PSD_ERR_PROTOCOL, "VIEW_COMMIT: place %u is lane %u of server %u",
-                            i, view->place[i].lane, view->place[i].server);
-        }
-    }
-    for (uint32_t index = 0; index < master->config.servers; index++) {
-        struct server *server = &master->server[index];
-
-        if (lanes[index] == 0 || (server->lanes != 0 && server->lanes != lanes[index])) {
-            return psi_fail(err, PSD_ERR_PROTOCOL, "VIEW_COMMIT: server %u has %u lanes", index,
-                            lanes[index]);
-        }
-        if (server->lanes == 0 && master_server_prepare(server, index, lanes[index]) != PSD_OK) {
-            return psi_fail(err, PSD_ERR_NO_MEMORY, "VIEW_COMMIT: no memory");
-        }
-    }
-    master_view_number_places(master);
-    return PSD_OK;
-}
-
-static bool
-has_our_places(const struct master *master, const struct psi_view *view)
-{
-    if (view->places != master->places) {
-        return false;
-    }
-    for (uint32_t i = 0; i < view->places; i++) {
-        if (view->place[i].server != master->place[i]->rank ||
-            view->place[i].lane != master->place[i]->lane) {
-            return false;
-        }
-    }
-    return true;
-}
-
-psd_status
-master_on_known_view(struct session *session, const void *body, size_t bytes, struct psd_error *err)
-{
-    struct master *master = session->master;
-    struct report *report = report_of(session);
-    psd_status status;
-
-    if (report == NULL || report->view.id != 0) {
-        return PSD_OK;
-    }
-    status = psi_view_decode_new(body, bytes, &report->view, err);
-    if (status == PSD_OK &&
-        (report->view.id == 0 || psi_view_term(report->view.id) >= master->config.term ||
-         report->view.workers != master->config.workers)) {
-        status = psi_fail(
-            err, PSD_ERR_PROTOCOL, "VIEW_COMMIT: view %u has %u workers, the job %u in term %u",
-            report->view.id, report->view.workers, master->config.workers, master->config.term);
-    }
-    if (status == PSD_OK && master->places == 0) {
-        status = number_places(master, &report->view, err);
-    }
-    if (status == PSD_OK && !has_our_places(master, &report->view)) {
-        status = psi_fail(err, PSD_ERR_PROTOCOL, "VIEW_COMMIT: other places than in other views");
-    }
-    if (status != PSD_OK) {
-        psi_view_fini(&report->view);
-    }
-    return status;
-}
-
-psd_status
-master_on_known_table(struct session *session, const void *body, size_t bytes,
-                      struct psd_error *err)
-{
-    struct master *master = session->master;
-    const struct report *report = report_of(session);
-    struct psi_table_info info;
-    psd_status status;
-
-    if (report == NULL || report->view.id == 0) {
-        return PSD_OK;
-    }
-    status = psi_table_info_decode(body, bytes, &info, err);
-    if (status == PSD_OK) {
-        status = master_table_known(master, &info, place_of(master, session->member),
-                                    session->guest.inbox.frame.status == PSD_OK, err);
-    }
-    if (status == PSD_ERR_MISMATCH || status == PSD_ERR_NO_MEMORY) {
-        give_up(master, PSI_EXIT_MASTER_LOST, status, err->text);
-        status = PSD_OK;
-    }
-    return status;
-}
-
-psd_status
-master_on_known_drop(struct session *session, const void *body, size_t bytes, struct psd_error *err)
-{
-    (void)body;
-    (void)bytes;
-    return report_of(session) == NULL
-               ? PSD_OK
-               : master_table_known_dropped(session->master, session->guest.inbox.frame.table, err);
-}
-
-psd_status
-master_on_known_resume(struct session *session, const void *body, size_t bytes,
-                       struct psd_error *err)
-{
-    struct master *master = session->master;
-    const struct psi_frame *frame = &session->guest.inbox.frame;
-
-    (void)body;
-    (void)bytes;
-    if (report_of(session) == NULL) {
-        return PSD_OK;
-    }
-    if (frame->table >= master->tables || master->table[frame->table] == NULL ||
-        frame->rank >= master->config.workers) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "TABLE_RESUME: worker %u of table %u", frame->rank,
-                        frame->table);
-    }
-    return master_table_resume(master, master->table[frame->table], frame->rank, frame->step);
-}
-
-psd_status
-master_on_lane_state(struct session *session, const void *body, size_t bytes, struct psd_error *err)
-{
-    struct master *master = session->master;
-    struct report *report = report_of(session);
-    struct psi_lane_state state;
-    psd_status status;
-
-    if (report == NULL || report->view.id == 0) {
-        return PSD_OK;
-    }
-    status = psi_lane_state_decode(body, bytes, &state, err);
-    if (status == PSD_OK) {
-        report->frozen = state.frozen;
-        report->done = state.done;
-        report->is_whole = true;
-        if (state.load_barriers > master->barrier_released[PSI_BARRIER_LOAD]) {
-            master->barrier_released[PSI_BARRIER_LOAD] = state.load_barriers;
-            master->loaded = state.load_barriers;
-        }
-        for (size_t i = 0; i < sizeof(state.done.word) / sizeof(state.done.word[0]); i++) {
-            master->done.word[i] |= state.done.word[i];
-        }
-        master_wake_at(master, 0);
-    }
-    return status;
 }
 
 /* ------------------------------------------------------------------------------ the truth --- */
@@ -299,12 +70,6 @@ highest_report(const struct master *master)
         }
     }
     return highest;
-}
-
-bool
-master_lane_has_told(const struct member *lane)
-{
-    return lane->report != NULL && lane->report->is_whole;
 }
 
 /* Had the last master given up the server's life that the view has? Then a lane of a later one is
@@ -555,7 +320,7 @@ take_up(struct master *master, const struct psi_view *truth)
     char text[PSI_TEXT_MAX];
 
     if (restore(master, truth) != PSD_OK) {
-        give_up(master, PSI_EXIT_INTERNAL, PSD_ERR_NO_MEMORY, "out of memory");
+        master_rebuild_give_up(master, PSI_EXIT_INTERNAL, PSD_ERR_NO_MEMORY, "out of memory");
         return;
     }
     table = are_all_done(&master->done, truth) ? NULL : undecidable(master);
@@ -564,7 +329,7 @@ take_up(struct master *master, const struct psi_view *truth)
                  "its last life alone knew who is in the next step of table %.200s (backup_workers "
                  "%u)",
                  table->spec.name, table->spec.backup_workers);
-        give_up(master, PSI_EXIT_MASTER_LOST, PSD_ERR_PEER_LOST, text);
+        master_rebuild_give_up(master, PSI_EXIT_MASTER_LOST, PSD_ERR_PEER_LOST, text);
         return;
     }
     psi_log(master->log, PSI_LOG_INFO, "MASTER-BACK",
@@ -641,8 +406,8 @@ gather(struct master *master, uint64_t now_ns)
     char text[PSI_TEXT_MAX];
 
     if (are_all_here(master, &missing) && master->told_view > 0) {
-        give_up(master, PSI_EXIT_MASTER_LOST, PSD_ERR_PEER_LOST,
-                "no server knows what workers know, all have begun another life");
+        master_rebuild_give_up(master, PSI_EXIT_MASTER_LOST, PSD_ERR_PEER_LOST,
+                               "no server knows what workers know, all have begun another life");
     } else if (missing.count == 0) {
         master->is_new_job = master->job == 0;
         while (master->job == 0) {
@@ -657,11 +422,11 @@ gather(struct master *master, uint64_t now_ns)
     } else if (master->told_view > 0 && now_ns >= patience_ns(master)) {
         snprintf(text, sizeof(text), "who knew what the job had come to is not back: %s",
                  missing.text);
-        give_up(master, PSI_EXIT_MASTER_LOST, PSD_ERR_PEER_LOST, text);
+        master_rebuild_give_up(master, PSI_EXIT_MASTER_LOST, PSD_ERR_PEER_LOST, text);
     } else if (now_ns >= late_ns) {
         snprintf(text, sizeof(text), "%s not here after %u ms", missing.text,
                  master->config.start_timeout_ms);
-        give_up(master, PSI_EXIT_START_TIMEOUT, PSD_ERR_TIMEOUT, text);
+        master_rebuild_give_up(master, PSI_EXIT_START_TIMEOUT, PSD_ERR_TIMEOUT, text);
     } else {
         master_wake_at(master, late_ns);
         master_wake_at(master, now_ns < patience_ns(master) ? patience_ns(master) : late_ns);
@@ -727,7 +492,7 @@ master_rebuild_is_contradicted(struct session *session)
     }
     snprintf(text, sizeof(text), "no server knows what %s %u knows, view %u of the job",
              hello->role == PSI_ROLE_SERVER ? "server" : "worker", hello->rank, hello->view);
-    give_up(master, PSI_EXIT_MASTER_LOST, PSD_ERR_PEER_LOST, text);
+    master_rebuild_give_up(master, PSI_EXIT_MASTER_LOST, PSD_ERR_PEER_LOST, text);
     master_refuse(session, PSD_ERR_REFUSED, "the job is over: %s", master->end_text);
     return true;
 }

@@ -15,6 +15,7 @@
 
 #include "base/exit_code.h"
 #include "base/fail.h"
+#include "master/rebuild.h"
 #include "master/state.h"
 
 enum { SEEK_MS = 500 }; /* beside server_return_ms, between two looks for another server */
@@ -280,7 +281,7 @@ lose_newcomer(struct master *master, struct member *lane, enum psi_loss loss, co
     if (count_joined(server) == 0 && count_knocking(master, server) == 0) {
         master_tell(master, PSI_TIDING_AWAITED, lane, loss, "");
     }
-    master_tables_lose(master, master->loads.first_place[lane->rank] + lane->lane, 1);
+    master_tables_lose(master, place_of(master, lane), 1);
     master_view_lose(master, lane, 1);
     master_done_look(master);
     master_wake_at(master, 0);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "master/rebuild.h"
 #include "master/state.h"
 #include "table/spec.h"
 

@@ -7,7 +7,7 @@
  *   servers.c   those of servers                   nodes.c    the table of nodes
  *   views.c     membership: propose, commit        done.c     who has said BYE, kept by lanes
  *   metrics.c   what members count, for those who watch
- *   rebuild.c   another life of the master: what it knows, it hears from the lanes
+ *   rebuild.h   another life of the master: what it knows, it hears from the lanes
  *
  * All of it belongs to one thread, see master.h.
  */
@@ -212,14 +212,6 @@ struct change {
     bool renews;     /* nothing changes: what the last master had decided is said to all again */
 };
 
-/* What a lane has told a master that rebuilds. */
-struct report {
-    struct psi_view view;  /* owned; id 0: it has none */
-    struct psi_ranks done; /* who has said BYE, as far as this lane knows */
-    bool frozen;
-    bool is_whole;
-};
-
 enum phase { PHASE_REBUILDING, PHASE_GATHERING, PHASE_RUNNING, PHASE_ENDING, PHASE_OVER };
 
 struct master {
@@ -288,6 +280,13 @@ static inline struct session *
 session_next(const struct session *session)
 {
     return (struct session *)session->guest.next;
+}
+
+/* The number of a lane among those of all servers. */
+static inline uint32_t
+place_of(const struct master *master, const struct member *lane)
+{
+    return master->loads.first_place[lane->rank] + lane->lane;
 }
 
 /* ------------------------------------------------------------------------------- master.c --- */
@@ -529,44 +528,6 @@ bool master_done_is_kept(const struct master *master);
 bool master_done_keeps_load(struct master *master, uint64_t barriers);
 psd_status master_on_done(struct session *session, const void *body, size_t bytes,
                           struct psd_error *err);
-
-/* ------------------------------------------------------------------------------ rebuild.c --- */
-
-/* Which job is this? A lane knows. False: it is not known yet whether that is meant. */
-bool master_rebuild_learns(struct master *master, const struct psi_hello *hello);
-
-/* A HELLO while it is not known who is in the job. */
-void master_rebuild_admit(struct session *session);
-void master_rebuild_tick(struct master *master, uint64_t now_ns);
-void master_report_free(struct member *lane);
-
-/* A member that the last master knew: its life is not known yet, and it says which it is. */
-bool master_rebuild_knows(const struct master *master, const struct member *member,
-                          const struct psi_hello *hello);
-
-/* A replacement that the last master let in, and no view has yet. */
-bool master_rebuild_replaces(const struct master *master, const struct member *member,
-                             const struct psi_hello *hello);
-
-/* Where the others are, from where a replacement goes on, is not known yet. */
-bool master_rebuild_awaits_state(const struct master *master);
-/* Has the lane told another life of the master all that it keeps in mind? */
-bool master_lane_has_told(const struct member *lane);
-
-/* The job gathers because no lane has a view, and a member has one: the lanes that knew are dead,
- * and the job is over. */
-bool master_rebuild_is_contradicted(struct session *session);
-
-psd_status master_on_known_view(struct session *session, const void *body, size_t bytes,
-                                struct psd_error *err);
-psd_status master_on_known_table(struct session *session, const void *body, size_t bytes,
-                                 struct psd_error *err);
-psd_status master_on_known_drop(struct session *session, const void *body, size_t bytes,
-                                struct psd_error *err);
-psd_status master_on_known_resume(struct session *session, const void *body, size_t bytes,
-                                  struct psd_error *err);
-psd_status master_on_lane_state(struct session *session, const void *body, size_t bytes,
-                                struct psd_error *err);
 
 /* ------------------------------------------------------------------------------- quorum.c --- */
 

@@ -14,6 +14,7 @@
 #include "base/crc32c.h"
 #include "base/exit_code.h"
 #include "base/fail.h"
+#include "master/rebuild.h"
 #include "master/state.h"
 
 enum { OPENERS_MAX = 4096 }; /* threads of one worker that open one table */
@@ -395,7 +396,7 @@ master_on_table_ack(struct session *session, const void *body, size_t bytes, str
         return psi_fail(err, PSD_ERR_PROTOCOL, "ACK: no table %u", frame->table);
     }
     table = master->table[frame->table];
-    place = master->loads.first_place[lane->rank] + lane->lane;
+    place = place_of(master, lane);
     if (table->state == TABLE_DROPPED || table->acked[place]) {
         return PSD_OK; /* repeated, or refused by another lane meanwhile */
     }

@@ -157,12 +157,6 @@ commit_to_lanes(struct master *master)
     }
 }
 
-static uint32_t
-place_of(const struct master *master, const struct member *lane)
-{
-    return master->loads.first_place[lane->rank] + lane->lane;
-}
-
 /* Some lanes may not have the current view: nobody is to act on it before all of them have it. */
 static bool
 is_renewing(const struct master *master)
