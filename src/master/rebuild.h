@@ -1,5 +1,5 @@
 /*
- * rebuild.h - another life of the master: what its files ask of each other, and others of them.
+ * rebuild.h - another life of the master: what its three files ask of each other, and others of them.
  *
  * Apart from state.h, because a job whose master never dies needs none of it.
  */
@@ -58,11 +58,17 @@ psd_status master_on_known_view(struct session *session, const void *body, size_
                                 struct psd_error *err);
 psd_status master_on_lane_state(struct session *session, const void *body, size_t bytes,
                                 struct psd_error *err);
+
+/* ----------------------------------------------------------------------- rebuild_tables.c --- */
+
 psd_status master_on_known_table(struct session *session, const void *body, size_t bytes,
                                  struct psd_error *err);
 psd_status master_on_known_drop(struct session *session, const void *body, size_t bytes,
                                 struct psd_error *err);
 psd_status master_on_known_resume(struct session *session, const void *body, size_t bytes,
                                   struct psd_error *err);
+
+/* All lanes have told: which tables are open? */
+psd_status master_tables_settle(struct master *master);
 
 #endif

@@ -1,15 +1,14 @@
 /*
- * rebuild_reports.c - what each lane tells another life of the master: its view, tables, and who is done.
+ * rebuild_reports.c - what each lane tells another life of the master: its view, and who is done.
  *
  * A lane that is let in sends what it keeps in mind (server/journal.c), and LANE_STATE last. Here it
  * is only written down, lane by lane: no view is the truth before all have told, and what follows
- * from it rebuild.c decides.
+ * from it rebuild.c decides. What they tell of tables is in rebuild_tables.c.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdlib.h>
 
-#include "base/exit_code.h"
 #include "base/fail.h"
 #include "master/rebuild.h"
 
@@ -158,60 +157,6 @@ master_on_known_view(struct session *session, const void *body, size_t bytes, st
         psi_view_fini(&report->view);
     }
     return status;
-}
-
-psd_status
-master_on_known_table(struct session *session, const void *body, size_t bytes,
-                      struct psd_error *err)
-{
-    struct master *master = session->master;
-    const struct report *report = master_report_of(session);
-    struct psi_table_info info;
-    psd_status status;
-
-    if (report == NULL || report->view.id == 0) {
-        return PSD_OK;
-    }
-    status = psi_table_info_decode(body, bytes, &info, err);
-    if (status == PSD_OK) {
-        status = master_table_known(master, &info, place_of(master, session->member),
-                                    session->guest.inbox.frame.status == PSD_OK, err);
-    }
-    if (status == PSD_ERR_MISMATCH || status == PSD_ERR_NO_MEMORY) {
-        master_rebuild_give_up(master, PSI_EXIT_MASTER_LOST, status, err->text);
-        status = PSD_OK;
-    }
-    return status;
-}
-
-psd_status
-master_on_known_drop(struct session *session, const void *body, size_t bytes, struct psd_error *err)
-{
-    (void)body;
-    (void)bytes;
-    return master_report_of(session) == NULL
-               ? PSD_OK
-               : master_table_known_dropped(session->master, session->guest.inbox.frame.table, err);
-}
-
-psd_status
-master_on_known_resume(struct session *session, const void *body, size_t bytes,
-                       struct psd_error *err)
-{
-    struct master *master = session->master;
-    const struct psi_frame *frame = &session->guest.inbox.frame;
-
-    (void)body;
-    (void)bytes;
-    if (master_report_of(session) == NULL) {
-        return PSD_OK;
-    }
-    if (frame->table >= master->tables || master->table[frame->table] == NULL ||
-        frame->rank >= master->config.workers) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "TABLE_RESUME: worker %u of table %u", frame->rank,
-                        frame->table);
-    }
-    return master_table_resume(master, master->table[frame->table], frame->rank, frame->step);
 }
 
 psd_status

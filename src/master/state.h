@@ -465,6 +465,12 @@ psd_status master_on_view_ack(struct session *session, const void *body, size_t 
 
 /* ------------------------------------------------------------------------------- tables.c --- */
 
+/* With room for one who waits; NULL: no memory. */
+struct table *master_table_create(struct master *master, uint32_t id, const struct psi_spec *spec,
+                                  uint32_t creator);
+/* Adds the table's bytes to the loads, or takes them away again. */
+void master_table_change_loads(struct master *master, const struct table *table, bool add);
+
 void master_table_describe(struct session *session, const struct table *table, uint32_t request);
 psd_status master_on_table_open(struct session *session, const void *body, size_t bytes,
                                 struct psd_error *err);
@@ -474,14 +480,6 @@ const char *master_tables_frail(const struct master *master);
 /* Lanes at these places have lost their tables; have all been opened there again? */
 void master_tables_lose(struct master *master, uint32_t first_place, uint32_t places);
 bool master_tables_are_open(const struct master *master, uint32_t first_place, uint32_t places);
-
-/* A lane has this table in mind, `ready` or not; or has dropped it. PSD_ERR_MISMATCH: another one
- * says that the number is another table's. */
-psd_status master_table_known(struct master *master, const struct psi_table_info *info,
-                              uint32_t place, bool ready, struct psd_error *err);
-psd_status master_table_known_dropped(struct master *master, uint32_t id, struct psd_error *err);
-/* All lanes have told: which tables are open? */
-psd_status master_tables_settle(struct master *master);
 
 psd_status master_on_table_ack(struct session *session, const void *body, size_t bytes,
                                struct psd_error *err);

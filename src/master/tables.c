@@ -14,7 +14,6 @@
 #include "base/crc32c.h"
 #include "base/exit_code.h"
 #include "base/fail.h"
-#include "master/rebuild.h"
 #include "master/state.h"
 
 enum { OPENERS_MAX = 4096 }; /* threads of one worker that open one table */
@@ -146,8 +145,8 @@ master_tables_resend(struct master *master, struct member *lane, uint32_t place)
 
 /* Adds the table's bytes to the loads, or takes them away again. Where they went follows from the
  * loads before it, so nothing has to be remembered. */
-static void
-change_loads(struct master *master, const struct table *table, bool add)
+void
+master_table_change_loads(struct master *master, const struct table *table, bool add)
 {
     struct psi_loads after = master->loads;
 
@@ -199,8 +198,9 @@ add_waiter(struct table *table, uint32_t rank, uint32_t request)
     return true;
 }
 
-static struct table *
-create_table(struct master *master, uint32_t id, const struct psi_spec *spec, uint32_t creator)
+struct table *
+master_table_create(struct master *master, uint32_t id, const struct psi_spec *spec,
+                    uint32_t creator)
 {
     struct table *table = calloc(1, sizeof(*table));
 
@@ -253,7 +253,7 @@ open_new(struct session *session, const struct psi_spec *spec)
         send_error(session, &error);
         return;
     }
-    table = create_table(master, master->tables, spec, rank);
+    table = master_table_create(master, master->tables, spec, rank);
     if (table == NULL) {
         psi_fail(&error, PSD_ERR_NO_MEMORY, "table %s: the master is out of memory", spec->name);
         send_error(session, &error);
@@ -262,7 +262,7 @@ open_new(struct session *session, const struct psi_spec *spec)
     master->table[master->tables++] = table;
     (void)add_waiter(table, rank,
                      session->guest.inbox.frame.request); /* the first: there is room */
-    change_loads(master, table, true);
+    master_table_change_loads(master, table, true);
     psi_log(master->log, PSI_LOG_DEBUG, "TABLE-OPEN", "table %u is %s, opened by worker %u",
             table->id, spec->name, rank);
     for (uint32_t place = 0; place < master->places; place++) {
@@ -353,7 +353,7 @@ table_failed(struct master *master, struct table *table, psd_status status, cons
 
     psi_log(master->log, PSI_LOG_WARN, "TABLE-REFUSED", "table %s: %s", table->spec.name, text);
     table->state = TABLE_DROPPED;
-    change_loads(master, table, false);
+    master_table_change_loads(master, table, false);
     for (uint32_t place = 0; place < master->places; place++) {
         send_drop(master, table, master->place[place]);
     }
@@ -499,118 +499,5 @@ master_table_resume(struct master *master, struct table *table, uint32_t rank, u
         }
     }
     table->resume[rank] = step;
-    return PSD_OK;
-}
-
-/* ----------------------------------------------------------------- a master that returned --- */
-
-static struct table *
-create_known(struct master *master, const struct psi_table_info *info)
-{
-    struct table *table = create_table(master, info->id, &info->spec, info->creator);
-
-    if (table != NULL) {
-        memcpy(table->load_before, info->loads.bytes, master->places * sizeof(uint64_t));
-        table->first_step = info->step;
-    }
-    return table;
-}
-
-/* A table without name, in the place of one that was dropped or that no lane has heard of: its
- * number is not used again. */
-static struct table *
-create_dropped(uint32_t id)
-{
-    struct table *table = calloc(1, sizeof(*table));
-
-    if (table != NULL) {
-        table->id = id;
-        table->state = TABLE_DROPPED;
-    }
-    return table;
-}
-
-psd_status
-master_table_known(struct master *master, const struct psi_table_info *info, uint32_t place,
-                   bool ready, struct psd_error *err)
-{
-    struct table *table;
-
-    if (info->id >= PSI_TABLES_MAX || info->loads.servers != master->config.servers ||
-        memcmp(info->loads.first_place, master->loads.first_place,
-               sizeof(master->loads.first_place)) != 0) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "TABLE_OPEN: table %u has other places", info->id);
-    }
-    table = info->id < master->tables ? master->table[info->id] : NULL;
-    if (table == NULL) {
-        table = create_known(master, info);
-        if (table == NULL) {
-            return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for table %s", info->spec.name);
-        }
-        master->table[info->id] = table;
-        master->tables = info->id < master->tables ? master->tables : info->id + 1;
-    } else if (table->state != TABLE_DROPPED &&
-               (strcmp(table->spec.name, info->spec.name) != 0 ||
-                psi_spec_difference(&table->spec, &info->spec) != NULL)) {
-        return psi_fail(err, PSD_ERR_MISMATCH, "table %u is %.60s on one server, %.60s on another",
-                        info->id, table->spec.name, info->spec.name);
-    }
-    if (table->state != TABLE_DROPPED) {
-        table->acked[place] = ready;
-    }
-    return PSD_OK;
-}
-
-psd_status
-master_table_known_dropped(struct master *master, uint32_t id, struct psd_error *err)
-{
-    if (id >= PSI_TABLES_MAX) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "TABLE_DROP: no table %u", id);
-    }
-    if (id < master->tables && master->table[id] != NULL) {
-        master->table[id]->state = TABLE_DROPPED;
-        return PSD_OK;
-    }
-    master->table[id] = create_dropped(id);
-    master->tables = id < master->tables ? master->tables : id + 1;
-    return master->table[id] == NULL
-               ? psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for table %u", id)
-               : PSD_OK;
-}
-
-/* Workers have heard of a table only if all lanes that were there had it ready. One that is away
- * since then has to make it anew. */
-static void
-settle(struct master *master, struct table *table)
-{
-    bool everywhere = true;
-
-    table->acks_left = 0;
-    for (uint32_t place = 0; place < master->places; place++) {
-        const struct member *lane = master->place[place];
-        const bool counts = lane->state == PSD_NODE_RUNNING && master_lane_has_told(lane);
-
-        table->acked[place] = table->acked[place] && lane->state != PSD_NODE_LOST;
-        everywhere = everywhere && (!counts || table->acked[place]);
-        table->acks_left += !table->acked[place];
-    }
-    table->state = everywhere ? TABLE_READY : TABLE_OPENING;
-    change_loads(master, table, true);
-}
-
-psd_status
-master_tables_settle(struct master *master)
-{
-    for (uint32_t id = 0; id < master->tables; id++) {
-        if (master->table[id] == NULL) {
-            master->table[id] = create_dropped(id);
-        }
-        if (master->table[id] == NULL) {
-            return PSD_ERR_NO_MEMORY;
-        }
-        if (master->table[id]->state != TABLE_DROPPED) {
-            settle(master, master->table[id]);
-        }
-    }
     return PSD_OK;
 }
