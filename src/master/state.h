@@ -3,9 +3,10 @@
  *
  *   master.c    life: create, tick, end            tables.c   names, numbers, refusals
  *   sessions.c  connections: meet, dispatch        barrier.c  the n-th barrier
- *   members.c   places: join, return, lose         quorum.c   rounds with backup workers
- *   servers.c   those of servers                   nodes.c    the table of nodes
- *   views.c     membership: propose, commit        done.c     who has said BYE, kept by lanes
+ *   members.c   places: take, return, lose         quorum.c   rounds with backup workers
+ *   workers.c   those of workers                   nodes.c    the table of nodes
+ *   servers.c   those of servers                   done.c     who has said BYE, kept by lanes
+ *   views.c     membership: propose, commit        standby.c  lanes that stand by
  *   metrics.c   what members count, for those who watch
  *   rebuild.h   another life of the master: what it knows, it hears from the lanes
  *
@@ -341,9 +342,6 @@ struct psi_welcome master_welcome(const struct master *master);
 /* Gives session the place its HELLO asks for, refuses it, or lets it wait. */
 void master_admit(struct session *session);
 
-/* The job is over, and a worker that was cut off comes back: it hears so. False: no such one. */
-bool master_admit_late_worker(struct session *session);
-
 /* Who holds a place: it gets it, is back, or has to wait until it is known whether its holder is. */
 void master_take_place(struct session *session, struct member *member, const char *address);
 void master_come_back(struct session *session, struct member *member);
@@ -366,9 +364,36 @@ void master_member_heard(const struct master *master, struct member *member, uin
 /* Whose fault the end of the job is that follows at once. */
 void master_blame(struct master *master, const struct member *member, enum psi_loss loss);
 
+psd_status master_on_ping(struct session *session, const void *body, size_t bytes,
+                          struct psd_error *err);
+psd_status master_on_lane_bye(struct session *session, const void *body, size_t bytes,
+                              struct psd_error *err);
+psd_status master_on_end(struct session *session, const void *body, size_t bytes,
+                         struct psd_error *err);
+
+/* "server 1, worker 0, worker 3 and 4 more". */
+struct names {
+    char text[256];
+    uint32_t count;
+    uint32_t workers; /* of them */
+};
+
+void master_names_add(struct names *names, const char *role, uint32_t rank);
+void master_names_end(struct names *names);
+
+/* ------------------------------------------------------------------------------ workers.c --- */
+
+void master_admit_worker(struct session *session);
+
+/* The job is over, and a worker that was cut off comes back: it hears so. False: no such one. */
+bool master_admit_late_worker(struct session *session);
+
 /* A worker of a running job is dead. What happens next is the policy's business. */
 void master_worker_lost(struct master *master, struct worker *worker, enum psi_loss loss,
                         const char *reason);
+
+/* One that is lost has so long to be replaced. */
+void master_worker_tick(struct master *master, const struct worker *worker, uint64_t now_ns);
 
 /* Is the job still waiting for what this worker does? */
 bool master_worker_expected(const struct master *master, const struct worker *worker);
@@ -377,13 +402,7 @@ bool master_worker_expected(const struct master *master, const struct worker *wo
  * worker whose death brings us here. */
 void master_check_done(struct master *master, const struct worker *lost);
 
-psd_status master_on_ping(struct session *session, const void *body, size_t bytes,
-                          struct psd_error *err);
 psd_status master_on_bye(struct session *session, const void *body, size_t bytes,
-                         struct psd_error *err);
-psd_status master_on_lane_bye(struct session *session, const void *body, size_t bytes,
-                              struct psd_error *err);
-psd_status master_on_end(struct session *session, const void *body, size_t bytes,
                          struct psd_error *err);
 
 /* ------------------------------------------------------------------------------ metrics.c --- */
@@ -422,16 +441,6 @@ void master_server_tick(struct master *master, struct server *server, uint64_t n
 
 /* Room for the lanes of a server. PSD_ERR_NO_MEMORY. */
 psd_status master_server_prepare(struct server *server, uint32_t index, uint32_t lanes);
-
-/* "server 1, worker 0, worker 3 and 4 more". */
-struct names {
-    char text[256];
-    uint32_t count;
-    uint32_t workers; /* of them */
-};
-
-void master_names_add(struct names *names, const char *role, uint32_t rank);
-void master_names_end(struct names *names);
 
 /* -------------------------------------------------------------------------------- views.c --- */
 

@@ -1,0 +1,298 @@
+/*
+ * workers.c - the places of workers: they join, are lost, may be replaced, and are done.
+ *
+ * Which place a worker gets, and what the job does without one, is a matter of the policy: it fails,
+ * goes on, or waits for a replacement. That is apart from members.c, which has what workers and
+ * lanes have in common; servers.c is the same for servers.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/exit_code.h"
+#include "base/fail.h"
+#include "master/rebuild.h"
+#include "master/state.h"
+
+/* ------------------------------------------------------------------------------- joining --- */
+
+static bool
+is_free(const struct master *master, const struct worker *worker)
+{
+    return worker->member.state == PSD_NODE_MISSING ||
+           (worker->member.state == PSD_NODE_LOST && master->config.policy == PSI_DEATH_WAIT);
+}
+
+/* Held by a life that may be gone for good, and then somebody else may take it. */
+static bool
+may_become_free(const struct master *master, const struct worker *worker)
+{
+    const bool held =
+        worker->member.state == PSD_NODE_JOINED || worker->member.state == PSD_NODE_RUNNING;
+
+    return held && worker->member.session == NULL &&
+           (master->phase == PHASE_GATHERING || master->config.policy == PSI_DEATH_WAIT);
+}
+
+/* The place of a worker that did not ask for one: its own if it has one, else the lowest free one,
+ * else one that may become free; NULL: all are taken. */
+static struct worker *
+choose_place(struct master *master, uint64_t life)
+{
+    struct worker *uncertain = NULL;
+    struct worker *chosen = NULL;
+
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        struct worker *worker = &master->worker[rank];
+
+        if (worker->member.state != PSD_NODE_MISSING && worker->member.life == life) {
+            return worker;
+        }
+        if (chosen == NULL && is_free(master, worker)) {
+            chosen = worker;
+        }
+        if (uncertain == NULL && may_become_free(master, worker)) {
+            uncertain = worker;
+        }
+    }
+    return chosen != NULL ? chosen : uncertain;
+}
+
+/* The life that held the place last has come back. */
+static void
+admit_again(struct session *session, struct worker *worker)
+{
+    struct member *member = &worker->member;
+
+    if (member->state == PSD_NODE_LOST) {
+        master_refuse(session, PSD_ERR_FENCED, "worker %u was declared dead: %s", member->rank,
+                      worker->lost_text);
+    } else {
+        master_come_back(session, member);
+    }
+}
+
+/* Workers of one host find each other by the view. */
+static void
+take_worker_place(struct session *session, struct worker *worker)
+{
+    worker->host = session->hello.host;
+    memcpy(worker->host_address, session->hello.address, sizeof(worker->host_address));
+    master_take_place(session, &worker->member, session->guest.conn->peer);
+}
+
+static void
+replace(struct session *session, struct worker *worker)
+{
+    worker->old_life = worker->member.life;
+    worker->wanted = CHANGE_REPLACE;
+    worker->is_untold = false; /* what the last one had come to nobody will tell */
+    master_barrier_replaced(session->master, worker);
+    take_worker_place(session, worker);
+}
+
+static void
+admit_another(struct session *session, struct worker *worker)
+{
+    struct master *master = session->master;
+    const struct psi_hello *hello = &session->hello;
+    const struct member *member = &worker->member;
+
+    if (master->phase != PHASE_GATHERING &&
+        ((worker->old_life != 0 && hello->life == worker->old_life) ||
+         (hello->incarnation != 0 && hello->incarnation < member->incarnation))) {
+        master_refuse(session, PSD_ERR_FENCED, "rank %u was replaced", member->rank);
+    } else if (member->state == PSD_NODE_MISSING) {
+        worker->member.incarnation = 0;
+        take_worker_place(session, worker);
+    } else if (is_free(master, worker) && !master_rebuild_awaits_state(master)) {
+        replace(session, worker);
+    } else if (is_free(master, worker) || may_become_free(master, worker)) {
+        master_wait_for_place(session);
+    } else if (member->state == PSD_NODE_LOST) {
+        master_refuse(session, PSD_ERR_REFUSED, "worker rank %u was lost, the job goes on without",
+                      member->rank);
+    } else {
+        master_refuse(session, PSD_ERR_REFUSED, "worker rank %u is taken by %s", member->rank,
+                      member->address);
+    }
+}
+
+void
+master_admit_worker(struct session *session)
+{
+    struct master *master = session->master;
+    const struct psi_hello *hello = &session->hello;
+    struct worker *worker;
+
+    if (hello->rank == PSI_RANK_AUTO) {
+        worker = choose_place(master, hello->life);
+    } else if (hello->rank < master->config.workers) {
+        worker = &master->worker[hello->rank];
+    } else {
+        master_refuse(session, PSD_ERR_REFUSED,
+                      "worker rank %u: the job has %u worker%s, ranks 0..%u", hello->rank,
+                      master->config.workers, psi_plural(master->config.workers),
+                      master->config.workers - 1);
+        return;
+    }
+    if (worker == NULL) {
+        master_refuse(session, PSD_ERR_REFUSED, "all %u worker ranks are taken",
+                      master->config.workers);
+        return;
+    }
+    if (master_rebuild_knows(master, &worker->member, hello)) {
+        worker->member.life = hello->life;
+        snprintf(worker->member.address, sizeof(worker->member.address), "%s",
+                 session->guest.conn->peer);
+    }
+    if (master_rebuild_replaces(master, &worker->member, hello)) {
+        worker->member.incarnation = hello->incarnation - 1; /* taking the place counts a life */
+        replace(session, worker);
+    } else if (worker->member.state != PSD_NODE_MISSING && worker->member.life == hello->life) {
+        admit_again(session, worker);
+    } else {
+        admit_another(session, worker);
+    }
+}
+
+/* A worker that is done and has not heard that its BYE was taken. */
+bool
+master_admit_late_worker(struct session *session)
+{
+    const struct psi_hello *hello = &session->hello;
+    const struct master *master = session->master;
+    struct member *member;
+
+    if (hello->role != PSI_ROLE_WORKER || hello->rank >= master->config.workers) {
+        return false;
+    }
+    member = &master->worker[hello->rank].member;
+    if (master_rebuild_knows(master, member, hello)) {
+        member->life = hello->life;
+    }
+    if (member->state != PSD_NODE_DONE || member->life != hello->life) {
+        return false;
+    }
+    master_come_back(session, member);
+    return true;
+}
+
+/* -------------------------------------------------------------------------------- losing --- */
+
+void
+master_worker_lost(struct master *master, struct worker *worker, enum psi_loss loss,
+                   const char *reason)
+{
+    struct member *member = &worker->member;
+
+    psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST", "worker %u (%s) lost: %s", member->rank,
+            member->address, reason);
+    snprintf(worker->lost_text, sizeof(worker->lost_text), "%s", reason);
+    worker->loss = loss;
+    master_tell(master, PSI_TIDING_LOST, member, loss, reason);
+    master_fence(member);
+    member->state = PSD_NODE_LOST;
+    worker->lost_ns = psi_now_ns(master->env);
+    worker->wanted = CHANGE_NONE;
+    master_barrier_left(master, worker);
+    master_tables_forget(master, member->rank);
+    master_wake_at(master, 0);
+    if (master->config.policy == PSI_DEATH_FAIL) {
+        master_blame(master, member, loss);
+        master_end(master, PSI_EXIT_WORKER_LOST, PSD_ERR_PEER_LOST, "worker %u (%s) lost: %s",
+                   member->rank, member->address, reason);
+    } else if (master->config.policy == PSI_DEATH_CONTINUE) {
+        worker->wanted = CHANGE_LEAVE;
+        master_barrier_check(master);
+        master_check_done(master, worker);
+    }
+}
+
+void
+master_worker_tick(struct master *master, const struct worker *worker, uint64_t now_ns)
+{
+    const uint64_t deadline_ns =
+        worker->lost_ns + master->config.replacement_timeout_ms * MASTER_MS_NS;
+
+    if (master->config.policy != PSI_DEATH_WAIT || worker->member.state != PSD_NODE_LOST) {
+        return;
+    }
+    if (now_ns < deadline_ns) {
+        master_wake_at(master, deadline_ns);
+        return;
+    }
+    master_blame(master, &worker->member, worker->loss);
+    master_end(master, PSI_EXIT_WORKER_LOST, PSD_ERR_PEER_LOST,
+               "worker %u lost (%s) and not replaced in %u ms", worker->member.rank,
+               worker->lost_text, master->config.replacement_timeout_ms);
+}
+
+/* ---------------------------------------------------------------------------------- done --- */
+
+bool
+master_worker_expected(const struct master *master, const struct worker *worker)
+{
+    return worker->member.state == PSD_NODE_JOINED || worker->member.state == PSD_NODE_RUNNING ||
+           (worker->member.state == PSD_NODE_LOST && master->config.policy == PSI_DEATH_WAIT);
+}
+
+void
+master_check_done(struct master *master, const struct worker *lost)
+{
+    uint32_t done = 0;
+
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        if (master_worker_expected(master, &master->worker[rank])) {
+            return;
+        }
+        done += master->worker[rank].member.state == PSD_NODE_DONE;
+    }
+    if (done > 0 && !master_done_is_kept(master)) {
+        return;
+    }
+    if (done > 0) {
+        master_end(master, PSI_EXIT_OK, PSD_OK, "all workers are done");
+    } else {
+        psi_assert(lost != NULL);
+        master_blame(master, &lost->member, lost->loss);
+        master_end(master, PSI_EXIT_WORKER_LOST, PSD_ERR_PEER_LOST,
+                   "no worker is left: worker %u (%s) lost: %s", lost->member.rank,
+                   lost->member.address, lost->lost_text);
+    }
+}
+
+psd_status
+master_on_bye(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+{
+    struct master *master = session->master;
+    struct worker *worker = &master->worker[session->member->rank];
+    const struct psi_frame ack = master_answer(session, PSI_FRAME_ACK);
+    uint32_t done = 0;
+
+    (void)body;
+    (void)bytes;
+    if (master->phase == PHASE_GATHERING) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "BYE before the start");
+    }
+    if (worker->member.state == PSD_NODE_DONE) { /* repeated after a reconnect */
+        master_done_say(master, worker, &ack);
+        return PSD_OK;
+    }
+    if (master->phase >= PHASE_ENDING) {
+        return PSD_OK;
+    }
+    worker->member.state = PSD_NODE_DONE;
+    worker->wanted = CHANGE_LEAVE;
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        done += master->worker[rank].member.state == PSD_NODE_DONE;
+    }
+    psi_log(master->log, PSI_LOG_INFO, "MEMBER-DONE", "worker %u done (%u of %u)",
+            worker->member.rank, done, master->config.workers);
+    master_tell(master, PSI_TIDING_DONE, &worker->member, PSI_LOSS_NONE, "");
+    master_barrier_check(master);
+    master_done_say(master, worker, &ack);
+    master_wake_at(master, 0);
+    return PSD_OK;
+}
