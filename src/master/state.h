@@ -7,7 +7,7 @@
  *   workers.c   those of workers                   nodes.c    the table of nodes
  *   servers.c   those of servers                   done.c     who has said BYE, kept by lanes
  *   views.c     membership: propose, commit        standby.c  lanes that stand by
- *   metrics.c   what members count, for those who watch
+ *   given.c     what a rank gave of tables         metrics.c  what members count
  *   rebuild.h   another life of the master: what it knows, it hears from the lanes
  *
  * All of it belongs to one thread, see master.h.
@@ -471,6 +471,16 @@ void master_view_missing(const struct master *master, struct names *names);
 
 psd_status master_on_view_ack(struct session *session, const void *body, size_t bytes,
                               struct psd_error *err);
+
+/* -------------------------------------------------------------------------------- given.c --- */
+
+/* One lane's report of a table: adds it. */
+void master_given_add(struct given *sum, const struct psi_given *lane);
+
+/* All have reported: the view's tables, of a rank that leaves or that is replaced.
+ * PSD_ERR_NO_MEMORY. */
+void master_given_leave(struct master *master);
+psd_status master_given_resume(struct master *master);
 
 /* ------------------------------------------------------------------------------- tables.c --- */
 

@@ -4,7 +4,8 @@
  * A worker leaves or is replaced in three moves. VIEW_PROPOSE: every lane stops taking that rank's
  * gradients and reports what it has of them. VIEW_COMMIT to the lanes: how the rank counts in every
  * table. When all of them have answered, VIEW_COMMIT to the workers; so no worker ever reaches a
- * lane that does not know its view. View 1 has only the last two moves.
+ * lane that does not know its view. View 1 has only the last two moves. How the rank counts is
+ * decided in given.c.
  *
  * Invariants
  *   - lanes are at most one view ahead of `view`, workers never;
@@ -285,209 +286,22 @@ master_view_renew(struct master *master, const struct psi_view *view)
     commit_to_lanes(master);
 }
 
-/* ----------------------------------------------------------------------- what a rank gave --- */
-
-/*
- * Adds one lane's report. A rank is never more than one step ahead of itself on a synchronous
- * table (with backup workers: rounds that closed without it are not reported), so counts for the
- * smallest clock seen so far, and for the one below it should that turn up, are enough; no lane's
- * report has to be kept.
- */
-static void
-add_given(struct given *sum, const struct psi_given *lane)
-{
-    const bool level = lane->next_min == lane->next_max;
-
-    if (lane->chunks == 0) {
-        return;
-    }
-    if (!sum->any) {
-        *sum = (struct given){.any = true, .next = lane->next_min};
-    } else if (lane->next_min < sum->next) {
-        sum->next = lane->next_min;
-        sum->ahead = sum->chunks;
-        sum->closed = sum->closed_below;
-        sum->closed_below = 0;
-    }
-    if (lane->next_min > sum->next) {
-        sum->ahead += lane->chunks;
-        sum->closed += lane->closed;
-    } else if (level) {
-        sum->closed_below += lane->closed;
-    } else {
-        sum->ahead += lane->ahead;
-        sum->closed += lane->closed;
-    }
-    sum->chunks += lane->chunks;
-}
-
-/*
- * First step without the rank, and whether what it gave of that step is taken back. All chunks at
- * one clock: every step it began is complete. Some ahead, closed nowhere: the part is taken back.
- * Some ahead and closed: it counts where it was given.
- */
-static struct psi_view_table
-decide(const struct table *table)
-{
-    const struct given *given = &table->given;
-
-    return (struct psi_view_table){
-        .id = table->id,
-        .left_at = given->next, /* 0 for a table opened after the lanes had reported */
-        .drop = psi_spec_synchronous(&table->spec) && given->ahead > 0 && given->closed == 0,
-    };
-}
-
-/* The one case that cannot be undone: the step counts in part. */
-static bool
-counts_in_part(const struct table *table)
-{
-    return psi_spec_synchronous(&table->spec) && table->given.closed > 0;
-}
-
-/* Complete steps of the tables. Each has a rhythm of its own; one that is a step behind those with most
- * was about to be given its next. */
-struct complete_steps {
-    uint64_t least; /* of all */
-    uint64_t level; /* of those that go with the job's steps */
-    uint64_t most;
-};
-
-static struct complete_steps
-complete_steps(const struct psi_view_table *tables, uint32_t count)
-{
-    struct complete_steps complete = {.least = PSI_STEP_NEVER, .most = 0};
-
-    for (uint32_t i = 0; i < count; i++) {
-        if (tables[i].left_at != PSI_STEP_NEVER) {
-            complete.least =
-                tables[i].left_at < complete.least ? tables[i].left_at : complete.least;
-            complete.most = tables[i].left_at > complete.most ? tables[i].left_at : complete.most;
-        }
-    }
-    complete.level = complete.most;
-    for (uint32_t i = 0; i < count; i++) {
-        if (tables[i].left_at + 1 == complete.most) {
-            complete.level = tables[i].left_at;
-        }
-    }
-    return complete;
-}
-
-static void
-log_leave(const struct master *master, struct complete_steps complete)
-{
-    const uint32_t rank = master->change.who;
-    uint32_t partial = 0;
-
-    for (uint32_t id = 0; id < master->tables; id++) {
-        const struct table *table = master->table[id];
-
-        if (table->state == TABLE_DROPPED || !counts_in_part(table) ||
-            ++partial > MASTER_NAMES_MAX) {
-            continue;
-        }
-        psi_log(master->log, PSI_LOG_INFO, "MEMBER-LEFT",
-                "worker %u counted in %" PRIu64 " of %" PRIu64 " chunks of step %" PRIu64
-                " of table %s",
-                rank, table->given.ahead, table->given.chunks, table->given.next, table->spec.name);
-    }
-    if (partial > MASTER_NAMES_MAX) {
-        psi_log(master->log, PSI_LOG_INFO, "MEMBER-LEFT",
-                "worker %u counted in part in %u more tables", rank, partial - MASTER_NAMES_MAX);
-    }
-    if (complete.level == 0) {
-        psi_log(master->log, PSI_LOG_INFO, "MEMBER-LEFT", "worker %u left: no step complete", rank);
-    } else if (complete.least == complete.level) {
-        psi_log(master->log, PSI_LOG_INFO, "MEMBER-LEFT",
-                "worker %u left: tables complete through step %" PRIu64, rank, complete.level - 1);
-    } else {
-        psi_log(master->log, PSI_LOG_INFO, "MEMBER-LEFT",
-                "worker %u left: tables complete through step %" PRIu64
-                ", those that are used less often have %" PRIu64 " complete steps or more",
-                rank, complete.level - 1, complete.least);
-    }
-}
-
-static void
-decide_leave(struct master *master)
-{
-    for (uint32_t id = 0; id < master->tables; id++) {
-        if (master->table[id]->state != TABLE_DROPPED) {
-            master->view_table[master->change.tables++] = decide(master->table[id]);
-        }
-    }
-    log_leave(master, complete_steps(master->view_table, master->change.tables));
-}
-
 /* ---------------------------------------------------------------------------- the changes --- */
 
 static void
 leave(struct master *master)
 {
-    decide_leave(master);
+    master_given_leave(master);
     commit_to_lanes(master);
     master_quorum_left(master, master->change.who);
-}
-
-static bool
-in_rounds(const struct table *table)
-{
-    return table->state != TABLE_DROPPED && psi_spec_synchronous(&table->spec);
-}
-
-/* The first step that the rank may have to give of this table. */
-static uint64_t
-owed_step(const struct table *table)
-{
-    return table->backup != NULL ? table->backup->group->resume : table->given.next;
-}
-
-/*
- * The step that the replacement repeats: the first that some chunk lacks, one for all tables that
- * are pushed together, since a gradient is computed from all of them. Those are at most one step
- * apart (a push of the next step leaves only when this one's are done); a table further behind is
- * pushed at a rhythm of its own.
- */
-static uint64_t
-common_step(const struct master *master)
-{
-    uint64_t furthest = 0;
-
-    for (uint32_t id = 0; id < master->tables; id++) {
-        if (in_rounds(master->table[id]) && owed_step(master->table[id]) > furthest) {
-            furthest = owed_step(master->table[id]);
-        }
-    }
-    for (uint32_t id = 0; id < master->tables; id++) {
-        if (in_rounds(master->table[id]) && owed_step(master->table[id]) + 1 == furthest) {
-            return furthest - 1;
-        }
-    }
-    return furthest;
 }
 
 static void
 replace(struct master *master)
 {
-    uint64_t common;
-
-    master_quorum_resume(master, master->change.who);
-    common = common_step(master);
-    for (uint32_t id = 0; id < master->tables; id++) {
-        struct table *table = master->table[id];
-        const uint64_t owed = owed_step(table);
-        const uint64_t step = in_rounds(table) && owed >= common ? common : owed;
-
-        if (table->state == TABLE_DROPPED) {
-            continue;
-        }
-        if (master_table_resume(master, table, master->change.who, step) != PSD_OK) {
-            master_end(master, PSI_EXIT_INTERNAL, PSD_ERR_NO_MEMORY, "master: out of memory");
-            return;
-        }
-        master->view_table[master->change.tables++] =
-            (struct psi_view_table){.id = id, .left_at = step};
+    if (master_given_resume(master) != PSD_OK) {
+        master_end(master, PSI_EXIT_INTERNAL, PSD_ERR_NO_MEMORY, "master: out of memory");
+        return;
     }
     commit_to_lanes(master);
 }
@@ -668,7 +482,7 @@ master_on_view_ack(struct session *session, const void *body, size_t bytes, stru
         }
     }
     for (uint32_t i = 0; i < ack.tables && change->stage == STAGE_PROPOSED; i++) {
-        add_given(&master->table[ack.given[i].table]->given, &ack.given[i]);
+        master_given_add(&master->table[ack.given[i].table]->given, &ack.given[i]);
     }
     session->member->acked = true;
     if (--change->acks_left > 0) {
