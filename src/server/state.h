@@ -322,16 +322,18 @@ void tables_destroy(struct lane *lane);
 void tables_prepare(struct lane *lane);           /* does some of the work, if there is any */
 bool tables_want_a_turn(const struct lane *lane); /* there is more that can be done now */
 
-/* rounds.c */
+/* pushes.c */
 psd_status push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err);
 psd_status push_arrived(struct session *session, struct psd_error *err);
 uint32_t push_rank(const struct session *session);
+
+/* rounds.c */
+bool chunk_update(struct lane *lane, struct chunk *chunk, const struct closed_round *round);
 void round_try_close(struct lane *lane, struct chunk *chunk);
 void round_go_on(struct lane *lane, struct chunk *chunk); /* closes and answers what it can now */
 void rounds_try_close_all(struct lane *lane);
 bool round_take_back(struct lane *lane, struct chunk *chunk, uint32_t rank);
 void round_drop(struct lane *lane, struct chunk *chunk, uint32_t rank);
-uint32_t gradient_cost(size_t bytes);
 
 /* waits.c */
 void round_gradient_came(struct lane *lane, struct round *round);
