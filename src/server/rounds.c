@@ -5,7 +5,7 @@
  * then all are added along the tree and applied in one pass.
  *
  * A change goes the same way whatever made it: applied; handed to replicate.c while its gradients
- * are still here; gradients given back; answers, as far as they are committed (answers.c). One round
+ * are still here; gradients given back; answers, as far as they are committed (parked.c). One round
  * of a chunk at a time is on that way: the next closes when the last one is committed.
  *
  * SPDX-License-Identifier: Apache-2.0

@@ -316,6 +316,7 @@ void slot_pool_fini(struct slot_pool *pool);
 /* tables.c */
 struct table *table_find(const struct lane *lane, uint32_t id);
 struct chunk *table_chunk(const struct table *table, uint32_t index);
+struct store_piece chunk_part(const struct chunk *chunk, unsigned part); /* as it is now */
 psd_status table_open(struct lane *lane, const struct psi_table_info *info, struct psd_error *err);
 void table_drop(struct lane *lane, uint32_t id);
 void tables_destroy(struct lane *lane);
@@ -396,11 +397,10 @@ void want_make_room(struct lane *lane, uint32_t rank, const struct chunk *arrivi
 void open_add(struct lane *lane, struct round *round);
 void open_remove(struct lane *lane, struct round *round);
 
-/* answers.c */
+/* parked.c */
+psd_status asked_chunk(const struct session *session, struct chunk **chunk_p,
+                       struct psd_error *err);
 psd_status pull_arrived(struct session *session, struct psd_error *err);
-psd_status load_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err);
-psd_status load_arrived(struct session *session, const void *payload, struct psd_error *err);
-psd_status why_arrived(struct session *session, struct psd_error *err);
 psd_status park(struct chunk *chunk, const struct session *session, struct psd_error *err);
 psd_status answer_or_park(struct chunk *chunk, const struct session *session,
                           struct psd_error *err);
@@ -409,12 +409,22 @@ void parked_forget_push(struct lane *lane, struct chunk *chunk, uint32_t rank);
 void parked_forget_sender(struct lane *lane, struct chunk *chunk, uint32_t sender);
 void parked_free(struct lane *lane, struct chunk *chunk);
 bool parked_push(const struct chunk *chunk, uint32_t rank);
+
+/* answers.c */
+bool request_answered(struct lane *lane, struct chunk *chunk, const struct parked *parked);
 void answer_status(struct lane *lane, uint32_t rank, uint32_t request, const struct chunk *chunk,
                    psd_status status, const char *text);
 void answer_too_early(struct lane *lane, uint32_t rank, uint32_t request, const struct chunk *chunk,
                       uint64_t step);
 void ask_again(struct lane *lane, const struct chunk *chunk, const struct parked *push);
 void value_about_to_change(struct lane *lane, struct chunk *chunk, uint32_t buffer);
+
+/* loads.c */
+psd_status load_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err);
+psd_status load_arrived(struct session *session, const void *payload, struct psd_error *err);
+
+/* why.c */
+psd_status why_arrived(struct session *session, struct psd_error *err);
 
 /* sessions.c */
 extern const struct psi_listener_events lane_listener_events;

@@ -35,6 +35,14 @@ table_chunk(const struct table *table, uint32_t index)
     return &table->chunks[table->local[index]];
 }
 
+struct store_piece
+chunk_part(const struct chunk *chunk, unsigned part)
+{
+    const struct store *store = chunk->table->store;
+
+    return store->ops->part(store, chunk->place, part, chunk->current);
+}
+
 static void
 table_destroy(struct lane *lane, struct table *table)
 {

@@ -1,0 +1,229 @@
+/*
+ * parked.c - requests that cannot be answered yet: kept chunk by chunk, in order of arrival.
+ *
+ * A request waits until a round, a change or an initial value lets it be answered, or until its
+ * worker is gone. What it is answered with is not decided here: answers.c.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "base/fail.h"
+#include "server/state.h"
+
+enum {
+    READS_PARKED_MAX = 256,  /* of one worker, on one chunk */
+    PUSHES_PARKED_MAX = 256, /* ... of one gradient: one of them waits, the others gave up */
+};
+
+/* The request of the session's current frame. */
+static struct parked
+asked_by(const struct session *session, const struct chunk *chunk)
+{
+    const struct psi_frame *frame = &session->guest.inbox.frame;
+    const bool push = psi_frame_has_gradient(frame->type);
+
+    return (struct parked){
+        .rank = push ? push_rank(session) : session->rank,
+        .sender = session->rank,
+        .request = frame->request,
+        .type = frame->type,
+        .flags = frame->flags,
+        .step = frame->step,
+        .after = chunk->clock.version,
+        .early = push && psi_spec_synchronous(&chunk->table->spec) &&
+                 (frame->step > chunk->clock.version || chunk->adopting != NULL),
+    };
+}
+
+/* The chunk of the session's current frame, or an error that costs the connection. */
+psd_status
+asked_chunk(const struct session *session, struct chunk **chunk_p, struct psd_error *err)
+{
+    const struct psi_frame *frame = &session->guest.inbox.frame;
+    const struct table *table = table_find(session->lane, frame->table);
+
+    *chunk_p = table == NULL ? NULL : table_chunk(table, frame->chunk);
+    if (*chunk_p == NULL) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: no chunk %u of table %u here",
+                        psi_frame_type_name(frame->type), frame->chunk, frame->table);
+    }
+    return PSD_OK;
+}
+
+static bool
+is_push(const struct parked *parked)
+{
+    return psi_frame_has_gradient(parked->type);
+}
+
+static unsigned
+reads_of(const struct chunk *chunk, uint32_t sender)
+{
+    unsigned reads = 0;
+
+    for (const struct parked *parked = chunk->parked; parked != NULL; parked = parked->next) {
+        reads += parked->sender == sender && !is_push(parked);
+    }
+    return reads;
+}
+
+static unsigned
+pushes_of(const struct chunk *chunk, uint32_t sender, uint32_t rank)
+{
+    unsigned pushes = 0;
+
+    for (const struct parked *parked = chunk->parked; parked != NULL; parked = parked->next) {
+        pushes += parked->sender == sender && parked->rank == rank && is_push(parked);
+    }
+    return pushes;
+}
+
+/*
+ * Too many requests cannot all be kept. A read is refused: it changes nothing, so "not applied" is
+ * true of it. A push must not be: it may repeat one that counts. Its connection is cut instead, the
+ * requests that its worker gave up go with it, and what the worker still waits for it asks again.
+ */
+static psd_status
+keep(struct chunk *chunk, const struct session *session, const struct parked *asked,
+     struct psd_error *err)
+{
+    struct parked *parked;
+
+    if (chunk->parked_count >= READS_PARKED_MAX && !is_push(asked) &&
+        reads_of(chunk, asked->sender) >= READS_PARKED_MAX) {
+        answer_status(session->lane, asked->sender, asked->request, chunk, PSD_ERR_BUSY,
+                      "too many reads of this worker wait for one chunk");
+        return PSD_OK;
+    }
+    if (chunk->parked_count >= PUSHES_PARKED_MAX && is_push(asked) &&
+        pushes_of(chunk, asked->sender, asked->rank) >= PUSHES_PARKED_MAX) {
+        return psi_fail(err, PSD_ERR_BUSY,
+                        "table %s chunk %u: worker %u repeats its push of step %llu without end",
+                        chunk->table->spec.name, chunk->index, asked->rank,
+                        (unsigned long long)asked->step);
+    }
+    parked = psi_pool_take(&session->lane->parked);
+    if (parked == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "worker %u: no memory for a request",
+                        asked->sender);
+    }
+    *parked = *asked;
+    *chunk->parked_end = parked;
+    chunk->parked_end = &parked->next;
+    chunk->parked_count++;
+    return PSD_OK;
+}
+
+/* Keeps the request of the session's current frame, until the change that it makes is committed. */
+psd_status
+park(struct chunk *chunk, const struct session *session, struct psd_error *err)
+{
+    struct parked asked = asked_by(session, chunk);
+
+    asked.after += (asked.flags & PSI_FLAG_EMPTY) == 0;
+    return keep(chunk, session, &asked, err);
+}
+
+/* Those that wait already are not looked at: nothing has changed for them. */
+psd_status
+answer_or_park(struct chunk *chunk, const struct session *session, struct psd_error *err)
+{
+    const struct parked asked = asked_by(session, chunk);
+
+    return request_answered(session->lane, chunk, &asked) ? PSD_OK
+                                                          : keep(chunk, session, &asked, err);
+}
+
+psd_status
+pull_arrived(struct session *session, struct psd_error *err)
+{
+    struct chunk *chunk = NULL;
+    psd_status status = asked_chunk(session, &chunk, err);
+
+    if (status == PSD_OK && session->guest.inbox.meta.has_part) {
+        status = psi_fail(err, PSD_ERR_PROTOCOL, "%s of part %u: parts are not read one by one",
+                          psi_frame_type_name(session->guest.inbox.frame.type),
+                          session->guest.inbox.meta.part);
+    }
+    return status == PSD_OK ? answer_or_park(chunk, session, err) : status;
+}
+
+static void
+unpark(struct lane *lane, struct chunk *chunk, struct parked **link)
+{
+    struct parked *parked = *link;
+
+    *link = parked->next;
+    if (*link == NULL) {
+        chunk->parked_end = link;
+    }
+    chunk->parked_count--;
+    psi_pool_give(&lane->parked, parked);
+}
+
+void
+parked_answer(struct lane *lane, struct chunk *chunk)
+{
+    struct parked **link = &chunk->parked;
+
+    while (*link != NULL) {
+        if (request_answered(lane, chunk, *link)) {
+            unpark(lane, chunk, link);
+        } else {
+            link = &(*link)->next;
+        }
+    }
+}
+
+static bool
+is_push_of(const struct parked *parked, uint32_t rank)
+{
+    return parked->rank == rank && is_push(parked);
+}
+
+void
+parked_forget_push(struct lane *lane, struct chunk *chunk, uint32_t rank)
+{
+    struct parked **link = &chunk->parked;
+
+    while (*link != NULL) {
+        if (is_push_of(*link, rank)) {
+            unpark(lane, chunk, link);
+        } else {
+            link = &(*link)->next;
+        }
+    }
+}
+
+void
+parked_forget_sender(struct lane *lane, struct chunk *chunk, uint32_t sender)
+{
+    struct parked **link = &chunk->parked;
+
+    while (*link != NULL) {
+        if ((*link)->sender == sender) {
+            unpark(lane, chunk, link);
+        } else {
+            link = &(*link)->next;
+        }
+    }
+}
+
+/* Does anybody wait for the end of the rank's push on this chunk? */
+bool
+parked_push(const struct chunk *chunk, uint32_t rank)
+{
+    const struct parked *parked = chunk->parked;
+
+    while (parked != NULL && !is_push_of(parked, rank)) {
+        parked = parked->next;
+    }
+    return parked != NULL;
+}
+
+void
+parked_free(struct lane *lane, struct chunk *chunk)
+{
+    while (chunk->parked != NULL) {
+        unpark(lane, chunk, &chunk->parked);
+    }
+}
