@@ -28,23 +28,7 @@
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "rpc/post.h"
-#include "server/state.h"
-
-enum { NOBODY = -1 };
-
-/* What one worker has told of one chunk. */
-struct report {
-    bool here;
-    uint8_t has;   /* enum psi_has */
-    uint64_t base; /* the first step that it is not through with */
-};
-
-struct adopting {
-    struct report *reports; /* per rank */
-    uint32_t missing;       /* members that have not told */
-    int64_t asked;          /* rank that was asked for the result; NOBODY */
-    uint64_t asked_step;
-};
+#include "server/adopt_reports.h"
 
 struct adoption {
     uint64_t left; /* chunks that have not been opened */
@@ -72,18 +56,12 @@ adopt_free(struct table *table)
     }
 }
 
-static bool
-is_member(const struct lane *lane, uint32_t rank)
-{
-    return lane->view.worker[rank].member;
-}
-
 static void
 count_missing(const struct lane *lane, struct adopting *adopting)
 {
     adopting->missing = 0;
     for (uint32_t rank = 0; rank < lane->rows; rank++) {
-        adopting->missing += is_member(lane, rank) && !adopting->reports[rank].here;
+        adopting->missing += adopt_is_member(lane, rank) && !adopting->reports[rank].here;
     }
 }
 
@@ -145,7 +123,8 @@ open_chunk(struct lane *lane, struct chunk *chunk, uint64_t version, bool blank)
     for (uint32_t rank = 0; rank < lane->rows; rank++) {
         const uint64_t left_at = table->members.left_at[rank];
 
-        chunk->clock.next[rank] = is_member(lane, rank) || left_at < version ? version : left_at;
+        chunk->clock.next[rank] =
+            adopt_is_member(lane, rank) || left_at < version ? version : left_at;
     }
     if (--table->adoption->left == 0) {
         end_adoption(lane, table);
@@ -160,65 +139,6 @@ go_on(struct lane *lane, struct chunk *chunk)
 }
 
 /* ---- what to do with a chunk of which all have told ---------------------------------------- */
-
-/* What the reports say, taken together. */
-struct findings {
-    uint64_t step;            /* the smallest base */
-    struct psi_ranks pushers; /* who has to be given its result */
-    struct psi_ranks holders; /* who has it, and is not through with it */
-    struct psi_ranks showers; /* who can show it: holders, and those who went on and keep it */
-    int64_t ahead;            /* somebody who has gone on; NOBODY: nobody has */
-    int64_t far;              /* ... further than can be */
-};
-
-/* Those who have told and are members. */
-static const struct report *
-report_of(const struct lane *lane, const struct chunk *chunk, uint32_t rank)
-{
-    const struct report *report = &chunk->adopting->reports[rank];
-
-    return report->here && is_member(lane, rank) ? report : NULL;
-}
-
-static void
-sort_in(struct findings *findings, uint32_t rank, const struct report *report)
-{
-    if (report->base > findings->step) {
-        findings->ahead = rank;
-        if (report->base > findings->step + 1) {
-            findings->far = rank;
-        } else if (report->has == PSI_HAS_KEPT) {
-            psi_ranks_add(&findings->showers, rank);
-        }
-    } else if (report->has == PSI_HAS_HELD) {
-        psi_ranks_add(&findings->holders, rank);
-        psi_ranks_add(&findings->showers, rank);
-    } else {
-        psi_ranks_add(&findings->pushers, rank);
-    }
-}
-
-static struct findings
-find(const struct lane *lane, const struct chunk *chunk)
-{
-    struct findings findings = {.step = PSI_STEP_NEVER, .ahead = NOBODY, .far = NOBODY};
-
-    for (uint32_t rank = 0; rank < lane->rows; rank++) {
-        const struct report *report = report_of(lane, chunk, rank);
-
-        if (report != NULL && report->base < findings.step) {
-            findings.step = report->base;
-        }
-    }
-    for (uint32_t rank = 0; rank < lane->rows; rank++) {
-        const struct report *report = report_of(lane, chunk, rank);
-
-        if (report != NULL) {
-            sort_in(&findings, rank, report);
-        }
-    }
-    return findings;
-}
 
 static uint32_t
 first_of(const struct psi_ranks *ranks)
@@ -307,7 +227,7 @@ examine(struct lane *lane, struct chunk *chunk)
     if (chunk->adopting->missing > 0 || lane->frozen_rank >= 0 || lane->finished) {
         return;
     }
-    findings = find(lane, chunk);
+    findings = adopt_find(lane, chunk);
     if (findings.step == PSI_STEP_NEVER) {
         return; /* no member is left */
     }
@@ -371,7 +291,7 @@ tell(const struct session *session, struct chunk *chunk, const struct psi_adopt_
         return told_again(session, chunk, run, err);
     }
     report = &chunk->adopting->reports[session->rank];
-    chunk->adopting->missing -= !report->here && is_member(session->lane, session->rank);
+    chunk->adopting->missing -= !report->here && adopt_is_member(session->lane, session->rank);
     *report = (struct report){.here = true, .has = (uint8_t)run->has, .base = run->base};
     examine(session->lane, chunk);
     return PSD_OK;
@@ -474,7 +394,7 @@ result_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *
 static void
 open_with(struct lane *lane, struct chunk *chunk, const void *value)
 {
-    const struct findings findings = find(lane, chunk);
+    const struct findings findings = adopt_find(lane, chunk);
     struct store *store = chunk->table->store;
     const struct store_piece piece =
         store->ops->part(store, chunk->place, PSI_PART_VALUE, chunk->current);
@@ -540,93 +460,5 @@ adopt_session_gone(const struct session *session)
                 examine(lane, chunk);
             }
         }
-    }
-}
-
-/* ---- what is known meanwhile --------------------------------------------------------------- */
-
-bool
-adopt_version(const struct lane *lane, const struct chunk *chunk, uint32_t rank,
-              uint64_t *version_p)
-{
-    bool known = false;
-
-    *version_p = 0;
-    for (uint32_t other = 0; other < lane->rows; other++) {
-        const struct report *report = other == rank ? NULL : report_of(lane, chunk, other);
-
-        if (report != NULL) {
-            const uint64_t version = report->base + (report->has == PSI_HAS_HELD);
-
-            known = true;
-            *version_p = version > *version_p ? version : *version_p;
-        }
-    }
-    return known;
-}
-
-/* Has every member but the rank told? */
-static bool
-others_have_told(const struct lane *lane, const struct adopting *adopting, uint32_t rank)
-{
-    const uint32_t self = is_member(lane, rank) && !adopting->reports[rank].here;
-
-    return adopting->missing == self;
-}
-
-bool
-adopt_knows_all(const struct lane *lane, uint32_t rank)
-{
-    for (const struct table *table = lane->tables; table != NULL; table = table->next) {
-        for (uint64_t i = 0; table->adoption != NULL && i < table->chunk_count; i++) {
-            const struct adopting *adopting = table->chunks[i].adopting;
-
-            if (adopting != NULL && !others_have_told(lane, adopting, rank)) {
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
-static struct psi_ranks
-silent(const struct lane *lane, const struct chunk *chunk)
-{
-    struct psi_ranks ranks = {{0}};
-
-    for (uint32_t rank = 0; rank < lane->rows; rank++) {
-        if (is_member(lane, rank) && !chunk->adopting->reports[rank].here) {
-            psi_ranks_add(&ranks, rank);
-        }
-    }
-    return ranks;
-}
-
-/* Whom the chunk waits for, and what for. */
-void
-adopt_describe(const struct lane *lane, const struct chunk *chunk, char *text, size_t size)
-{
-    const struct adopting *adopting = chunk->adopting;
-    const struct findings findings = find(lane, chunk);
-    const struct psi_ranks missing = silent(lane, chunk);
-    const int used =
-        snprintf(text, size, "table %s chunk %u: server %u was lost, its new life waits",
-                 chunk->table->spec.name, chunk->index, lane->config.server);
-    char names[PSI_TEXT_MAX / 2];
-
-    text += used;
-    size -= (size_t)used;
-    name_workers(adopting->missing > 0 ? &missing : &findings.showers, names, sizeof(names));
-    if (adopting->missing > 0) {
-        snprintf(text, size, " for word from %s", names);
-    } else if (lane->frozen_rank >= 0) {
-        snprintf(text, size, " for the master's word about worker %lld",
-                 (long long)lane->frozen_rank);
-    } else if (adopting->asked != NOBODY) {
-        snprintf(text, size, " for worker %lld to show the result of step %llu",
-                 (long long)adopting->asked, (unsigned long long)adopting->asked_step);
-    } else {
-        snprintf(text, size, " for one of %s to come back and show the result of step %llu", names,
-                 (unsigned long long)findings.step);
     }
 }

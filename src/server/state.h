@@ -381,6 +381,8 @@ psd_status result_sink(struct session *session, struct psi_sink *sink_p, struct 
 psd_status result_arrived(struct session *session, const void *payload, struct psd_error *err);
 void adopt_session_gone(const struct session *session);
 void adopt_look(struct lane *lane); /* members have changed, or the lane is no longer frozen */
+
+/* adopt_reports.c */
 /* With which version will the chunk open, as far as workers other than `rank` have told? False:
  * none of them has told anything. */
 bool adopt_version(const struct lane *lane, const struct chunk *chunk, uint32_t rank,
