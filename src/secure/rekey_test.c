@@ -1,12 +1,12 @@
 /*
  * rekey_test.c - a key of TLS records is replaced before it has been used too often.
  *
- * tls.c is part of this file, so that "too often" comes soon.
+ * tls_records.c is part of this file, so that "too often" comes soon.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #define PSI_TLS_RECORDS_MAX 8
-#include "tls.c"
+#include "tls_records.c"
 
 #include <netinet/in.h>
 #include <setjmp.h>
@@ -15,6 +15,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "secure/tls.h"
 
 enum { BYTES = 4 << 20, KEY_UPDATE = 24 };
 
@@ -61,13 +63,13 @@ meet(struct end ends[2])
 
         bytes[turn] = 0;
         while (status[turn] == PSD_PENDING) {
-            const size_t wants = tls_wants(ends[turn].session);
+            const size_t wants = psi_tls_auth.wants(ends[turn].session);
             size_t used = 0;
             size_t made = 0;
 
-            status[turn] =
-                tls_step(ends[turn].session, heard, left < wants ? left : wants, &used,
-                         said[turn] + bytes[turn], PSI_AUTH_BYTES_MAX - bytes[turn], &made, NULL);
+            status[turn] = psi_tls_auth.step(ends[turn].session, heard, left < wants ? left : wants,
+                                             &used, said[turn] + bytes[turn],
+                                             PSI_AUTH_BYTES_MAX - bytes[turn], &made, NULL);
             heard += used;
             left -= used;
             bytes[turn] += made;
@@ -117,7 +119,7 @@ open_line(void **state)
 
         assert_int_equal(psi_tls_create(line->secret, i == 0 ? NULL : "master", &end->tls, NULL),
                          PSD_OK);
-        end->session = tls_create(end->tls, &args);
+        end->session = psi_tls_auth.create(end->tls, &args);
         end->fd = fds[i];
     }
     meet(line->ends);
@@ -135,7 +137,7 @@ close_line(void **state)
     struct line *line = *state;
 
     for (unsigned i = 0; i < 2; i++) {
-        tls_destroy(line->ends[i].session);
+        psi_tls_auth.destroy(line->ends[i].session);
         psi_tls_destroy(line->ends[i].tls);
         close(line->ends[i].fd);
     }
@@ -155,7 +157,7 @@ static void
 say_some(struct end *end, const uint8_t *bytes, size_t *said)
 {
     struct iovec iov = {.iov_base = (void *)(uintptr_t)(bytes + *said), .iov_len = BYTES - *said};
-    const ssize_t sent = tls_send(end->session, end->fd, &iov, 1);
+    const ssize_t sent = psi_tls_auth.send(end->session, end->fd, &iov, 1);
 
     if (sent < 0) {
         assert_int_equal(errno, EAGAIN);
@@ -174,7 +176,7 @@ hear_some(struct end *end, uint8_t *bytes, size_t most, size_t *heard)
     if (left == 0) {
         return;
     }
-    got = tls_receive(end->session, end->fd, &iov, 1);
+    got = psi_tls_auth.receive(end->session, end->fd, &iov, 1);
     if (got < 0) {
         assert_int_equal(errno, EAGAIN);
     } else {
@@ -240,9 +242,9 @@ test_small_records(void **state)
         uint8_t byte = (uint8_t)i;
         struct iovec iov = {.iov_base = &byte, .iov_len = 1};
 
-        assert_int_equal(tls_send(from->session, from->fd, &iov, 1), 1);
+        assert_int_equal(psi_tls_auth.send(from->session, from->fd, &iov, 1), 1);
         byte = 0;
-        assert_int_equal(tls_receive(to->session, to->fd, &iov, 1), 1);
+        assert_int_equal(psi_tls_auth.receive(to->session, to->fd, &iov, 1), 1);
         assert_int_equal(byte, (uint8_t)i);
     }
     assert_int_equal(from->updates_sent, 10);

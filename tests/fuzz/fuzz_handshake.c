@@ -11,7 +11,7 @@
  * The first byte says what the rest is: a label as the accepting side finds it, or the bytes of the
  * wire, to either side. The second says how many of these come at a time.
  *
- * tls.c and pass.c are part of this file: their parsers are static.
+ * pass.c and tls*.c are part of this file: their parsers are static.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -33,7 +33,7 @@ fails(void)
     return calls_until_failure > 0 && --calls_until_failure == 0;
 }
 
-/* What may fail for want of memory in the two files. */
+/* What may fail for want of memory in these files. */
 #define calloc(count, bytes)                (fails() ? NULL : calloc(count, bytes))
 #define BIO_meth_new(type, name)            (fails() ? NULL : BIO_meth_new(type, name))
 #define BIO_meth_set_ctrl(method, function) (fails() ? 0 : BIO_meth_set_ctrl(method, function))
@@ -58,6 +58,8 @@ static int compare_codes(const void *one, const void *other, size_t count);
 
 #include "../../src/secure/pass.c"
 #include "../../src/secure/tls.c"
+#include "../../src/secure/tls_label.c"
+#include "../../src/secure/tls_records.c"
 
 #undef CRYPTO_memcmp
 #undef SSL_CTX_new
@@ -195,7 +197,7 @@ expect_member(const struct session *session)
 {
     psi_assert(tls_recognised(session));
     psi_assert(strncmp(session->label, "psd1 ", 5) == 0);
-    psi_assert(session->sealed || !must_seal(session));
+    psi_assert(session->sealed || !psi_tls_must_seal(session));
     psi_assert(session->sealed || strstr(session->label, session->ends) != NULL);
     psi_assert(!is_same_member(tls_peer(session), "server:0.1"));
     psi_assert(tls_peer(session)[0] != '\0');
@@ -207,16 +209,16 @@ fuzz_label(struct session *session, const uint8_t *data, size_t size)
     const bool failing = calls_until_failure > 0;
     SSL_SESSION *made = NULL;
 
-    if (find_session(session->ssl, data, size, &made) == 1) {
+    if (psi_tls_find_session(session->ssl, data, size, &made) == 1) {
         calls_until_failure = 0;
         psi_assert(made != NULL);
         psi_assert(strlen(session->label) == size);
         expect_member(session);
         SSL_SESSION_free(made); /* once more in the same handshake, but in no other */
-        psi_assert(find_session(session->ssl, data, size, &made) == 1);
+        psi_assert(psi_tls_find_session(session->ssl, data, size, &made) == 1);
         SSL_SESSION_free(made);
         session->recognised = false;
-        psi_assert(find_session(session->ssl, data, size, &made) == 0);
+        psi_assert(psi_tls_find_session(session->ssl, data, size, &made) == 0);
     } else {
         psi_assert(made == NULL);
         psi_assert(session->refusal[0] != '\0' || !session->recognised || failing);
@@ -234,7 +236,7 @@ receive_all(struct session *session, int fd)
         struct iovec iov[2] = {{.iov_base = into, .iov_len = PSI_PREFIX_BYTES},
                                {.iov_base = into + PSI_PREFIX_BYTES, .iov_len = RECORD_PLAIN}};
 
-        got = tls_receive(session, fd, iov, 2);
+        got = psi_tls_receive(session, fd, iov, 2);
         psi_assert(got <= (ssize_t)sizeof(into));
     } while (got > 0);
     return got;
@@ -252,7 +254,7 @@ send_all(struct session *session, int fd)
                                {.iov_base = from, .iov_len = 0},
                                {.iov_base = from, .iov_len = 2 * RECORD_PLAIN}};
 
-        sent = tls_send(session, fd, iov, 3);
+        sent = psi_tls_send(session, fd, iov, 3);
         psi_assert(sent <= (ssize_t)sizeof(from));
     } while (sent > 0);
     psi_assert(sent == -1 && errno != 0);
