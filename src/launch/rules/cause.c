@@ -1,31 +1,20 @@
 /*
- * cause.c - what ended a job.
+ * cause.c - what ended a job: the verdict on what is known of it (cause_news.c).
+ *
+ * Only looks at the news and decides, machines first, then processes. Nothing is remembered here, so
+ * the same news always give the same verdict.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "launch/rules/cause.h"
 
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/exit_code.h"
 
 enum {
     LAST_WORD_MS = 1000, /* beyond what a silence takes: for news to travel */
 };
-
-static uint32_t
-slot_count(const struct cause *cause)
-{
-    return 1 + cause->config.servers + cause->config.workers;
-}
-
-static uint32_t
-machine_of(const struct cause *cause, uint32_t slot)
-{
-    return cause->config.machine_of != NULL ? cause->config.machine_of[slot] : 0;
-}
 
 /* What the loss of a process costs the job. */
 static int
@@ -40,176 +29,6 @@ role_code(const struct cause *cause, uint32_t slot)
         break;
     }
     return PSI_EXIT_WORKER_LOST;
-}
-
-bool
-cause_init(struct cause *cause, const struct cause_config *config)
-{
-    *cause = (struct cause){.config = *config, .opened_ms = UINT64_MAX};
-    cause->processes = calloc(slot_count(cause), sizeof(*cause->processes));
-    cause->machines = calloc(config->machines, sizeof(*cause->machines));
-    for (uint32_t i = 0; cause->machines != NULL && i < config->machines; i++) {
-        cause->machines[i].computer = i;
-    }
-    return cause->processes != NULL && cause->machines != NULL;
-}
-
-void
-cause_place(struct cause *cause, uint32_t machine, uint32_t computer)
-{
-    cause->machines[machine].computer = computer;
-}
-
-void
-cause_fini(struct cause *cause)
-{
-    free(cause->processes);
-    free(cause->machines);
-    cause->processes = NULL;
-    cause->machines = NULL;
-}
-
-/* ------------------------------------------------------------------------------------ news --- */
-
-void
-cause_started(struct cause *cause, uint32_t slot)
-{
-    cause->processes[slot] = (struct cause_process){0};
-}
-
-void
-cause_exited(struct cause *cause, uint32_t slot, int code, int number)
-{
-    struct cause_process *process = &cause->processes[slot];
-
-    process->exit_at = ++cause->moment;
-    process->code = code;
-    process->signal = number;
-    process->quiet = false;
-    process->forgiven = false; /* whoever is, is forgiven anew */
-}
-
-bool
-cause_slot_of(const struct cause_config *config, const struct psi_tiding *tiding, uint32_t *slot_p)
-{
-    switch (tiding->role) {
-    case PSI_TIDING_MASTER:
-        *slot_p = 0;
-        return tiding->rank == 0;
-    case PSI_TIDING_SERVER:
-        *slot_p = 1 + tiding->rank;
-        return tiding->rank < config->servers;
-    case PSI_TIDING_WORKER:
-        *slot_p = 1 + config->servers + tiding->rank;
-        return tiding->rank < config->workers;
-    }
-    return false;
-}
-
-/* News that the master has of members alone. */
-static bool
-is_of_a_member(enum psi_tiding_kind kind)
-{
-    return kind == PSI_TIDING_DONE || kind == PSI_TIDING_CUT || kind == PSI_TIDING_BACK ||
-           kind == PSI_TIDING_QUIET || kind == PSI_TIDING_HEARD || kind == PSI_TIDING_LOST;
-}
-
-void
-cause_told(struct cause *cause, const struct psi_tiding *tiding)
-{
-    struct cause_process *process;
-    uint32_t slot;
-
-    if (!cause_slot_of(&cause->config, tiding, &slot)) {
-        return;
-    }
-    process = &cause->processes[slot];
-    cause->moment++;
-    if (!process->joined && is_of_a_member(tiding->kind)) {
-        return; /* of the life before this one: the agent was faster than the master */
-    }
-    switch (tiding->kind) {
-    case PSI_TIDING_JOINED:
-        process->joined = true;
-        process->cut_at = 0;
-        process->quiet = false;
-        process->loss = PSI_LOSS_NONE;
-        break;
-    case PSI_TIDING_HOSTED:
-    case PSI_TIDING_AWAITED: /* whoever starts it again forgives its end */
-        break;
-    case PSI_TIDING_DONE:
-        process->done = true;
-        break;
-    case PSI_TIDING_CUT:
-        process->cut_at = process->cut_at != 0 ? process->cut_at : cause->moment;
-        break;
-    case PSI_TIDING_BACK: /* perhaps to another life of the master, which never heard its silence */
-        process->cut_at = 0;
-        process->quiet = false;
-        break;
-    case PSI_TIDING_QUIET:
-        process->quiet = process->exit_at == 0;
-        break;
-    case PSI_TIDING_HEARD:
-        process->quiet = false;
-        break;
-    case PSI_TIDING_LOST:
-        process->loss = tiding->loss;
-        break;
-    case PSI_TIDING_END:
-        if (cause->end_at == 0) {
-            cause->end_at = cause->moment;
-            cause->end = *tiding;
-        }
-        break;
-    }
-}
-
-void
-cause_machine_lost(struct cause *cause, uint32_t machine, bool silent)
-{
-    struct cause_machine *lost = &cause->machines[machine];
-
-    lost->lost_at = lost->lost_at != 0 ? lost->lost_at : ++cause->moment;
-    lost->silent = silent;
-}
-
-void
-cause_machine_back(struct cause *cause, uint32_t machine)
-{
-    cause->machines[machine] =
-        (struct cause_machine){.computer = cause->machines[machine].computer};
-}
-
-void
-cause_answered(struct cause *cause, uint32_t machine)
-{
-    cause->machines[machine].answered = true;
-}
-
-void
-cause_forgive(struct cause *cause, uint32_t slot)
-{
-    cause->processes[slot].forgiven = true;
-}
-
-void
-cause_forgive_machine(struct cause *cause, uint32_t machine)
-{
-    cause->machines[machine].forgiven = true;
-    for (uint32_t slot = 0; slot < slot_count(cause); slot++) {
-        cause->processes[slot].forgiven |= machine_of(cause, slot) == machine;
-    }
-}
-
-void
-cause_open(struct cause *cause, uint64_t now_ms)
-{
-    cause->opened_ms = now_ms;
-    for (uint32_t i = 0; i < cause->config.machines; i++) {
-        cause->machines[i].answered = false;
-    }
 }
 
 /* --------------------------------------------------------------------------------- machines --- */
@@ -250,8 +69,8 @@ all_have_answered(const struct cause *cause)
 static int
 machine_code(const struct cause *cause, uint32_t chosen)
 {
-    for (uint32_t slot = 0; slot < slot_count(cause); slot++) {
-        const uint32_t machine = machine_of(cause, slot);
+    for (uint32_t slot = 0; slot < cause_slots(cause); slot++) {
+        const uint32_t machine = cause_machine_of(cause, slot);
 
         if (machine < cause->config.machines &&
             (chosen == machine ||
@@ -417,7 +236,7 @@ has_questions(const struct cause *cause)
         cause->processes[blamed].exit_at == 0 && !cause->processes[blamed].forgiven) {
         return true; /* how it ended is on its way */
     }
-    for (uint32_t slot = 0; slot < slot_count(cause); slot++) {
+    for (uint32_t slot = 0; slot < cause_slots(cause); slot++) {
         if ((!mute && awaits_word(cause, slot)) || is_in_doubt(&cause->processes[slot])) {
             return true;
         }
@@ -435,7 +254,7 @@ find_silent(const struct cause *cause)
         !cause->processes[blamed].forgiven) {
         return blamed;
     }
-    for (uint32_t slot = 1; slot < slot_count(cause); slot++) {
+    for (uint32_t slot = 1; slot < cause_slots(cause); slot++) {
         const struct cause_process *process = &cause->processes[slot];
 
         if (process->exit_at == 0 && !process->forgiven &&
@@ -465,7 +284,7 @@ find_first(const struct cause *cause, uint32_t *slot_p)
 {
     uint64_t first_at = UINT64_MAX;
 
-    for (uint32_t slot = 0; slot < slot_count(cause); slot++) {
+    for (uint32_t slot = 0; slot < cause_slots(cause); slot++) {
         const struct cause_process *process = &cause->processes[slot];
 
         if (has_failed(process) && !passes_on(cause, slot) && !ended_after_the_job(cause, slot) &&
@@ -494,9 +313,10 @@ blame_as_told(const struct cause *cause)
     if (!find_blamed(cause, &slot)) {
         return (struct cause_verdict){.kind = CAUSE_VERDICT, .slot = 0, .code = code};
     }
-    if (cause->processes[slot].forgiven && cause->machines[machine_of(cause, slot)].lost_at != 0) {
+    if (cause->processes[slot].forgiven &&
+        cause->machines[cause_machine_of(cause, slot)].lost_at != 0) {
         return (struct cause_verdict){
-            .kind = CAUSE_MACHINE, .slot = machine_of(cause, slot), .code = code};
+            .kind = CAUSE_MACHINE, .slot = cause_machine_of(cause, slot), .code = code};
     }
     if (cause->processes[slot].forgiven ||
         (cause->end.loss == PSI_LOSS_GAVE_UP && is_daemon(cause, slot))) {
@@ -515,7 +335,7 @@ blame_anybody(const struct cause *cause)
 {
     uint32_t first = 0;
 
-    for (uint32_t slot = 0; slot < slot_count(cause); slot++) {
+    for (uint32_t slot = 0; slot < cause_slots(cause); slot++) {
         const struct cause_process *process = &cause->processes[slot];
 
         if (has_failed(process) && (!has_failed(&cause->processes[first]) ||

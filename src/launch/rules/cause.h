@@ -92,7 +92,7 @@ void cause_fini(struct cause *cause);
 /* Which computer a machine is, once that is known; until then each is one of its own. */
 void cause_place(struct cause *cause, uint32_t machine, uint32_t computer);
 
-/* News, in the order in which they come. */
+/* News, in the order in which they come: cause_news.c. */
 void cause_started(struct cause *cause, uint32_t slot); /* a new life */
 void cause_exited(struct cause *cause, uint32_t slot, int code, int signal);
 void cause_told(struct cause *cause, const struct psi_tiding *tiding);
@@ -117,5 +117,19 @@ struct cause_verdict cause_verdict(const struct cause *cause);
 /* The slot that a line of the master is about; false: of no process of the job. */
 bool cause_slot_of(const struct cause_config *config, const struct psi_tiding *tiding,
                    uint32_t *slot_p);
+
+/* ---- for cause.c and cause_news.c */
+
+static inline uint32_t
+cause_slots(const struct cause *cause)
+{
+    return 1 + cause->config.servers + cause->config.workers;
+}
+
+static inline uint32_t
+cause_machine_of(const struct cause *cause, uint32_t slot)
+{
+    return cause->config.machine_of != NULL ? cause->config.machine_of[slot] : 0;
+}
 
 #endif
