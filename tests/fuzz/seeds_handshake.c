@@ -301,6 +301,7 @@ write_handshake_seeds(const char *directory)
     begin(&input, 0, WHOLE);
     add(&input, meeting.hello, meeting.hello_bytes);
     add_finished(&input, false);
+    write_seed(directory, "handshake", "call-silent", input.bytes, input.count);
     add_nonsense(&input);
     write_seed(directory, "handshake", "call-nonsense", input.bytes, input.count);
     meet(true, NULL, &meeting);
