@@ -22,7 +22,7 @@ cover_min=95
 
 # Not decoders, so without a limit: what runs behind them in the stateful targets.
 cores=(src/server/{adopt,adopt_reports,answers,backup,hold,lane,loads,parked,pushes,rounds,sessions,share,slots,stall,tables,views,why}.c
-       src/master/{barrier,master,members,nodes,quorum,sessions,tables,views}.c
+       src/master/{barrier,given,master,members,nodes,quorum,rebuild,rebuild_reports,rebuild_tables,sessions,tables,views,workers}.c
        src/client/core/{backup,control,core,lane_answers,lane_own,lane_queue,lane_requests,lane_send}.c
        src/client/core/{lanes,ops,order,share,tables,transfer}.c
        src/client/host/{gather,gather_send,gathered,host,route}.c
