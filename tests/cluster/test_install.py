@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `make install` leaves: headers, libraries, programs and manuals that need no source tree."""
 
-import json
 import os
 import pathlib
 import re
@@ -128,18 +127,16 @@ def test_hello_as_cplusplus_and_c(prefix, start, tmp_path):
 
 
 @pytest.fixture
-def make_install(tmp_path):
-    """`make install` into a directory. The build keeps the prefix that it had."""
-    build = build_directory()
-    options = json.loads(run("meson", "introspect", build, "--buildoptions"))
-    (before,) = [option["value"] for option in options if option["name"] == "prefix"]
-
-    def install(*arguments):
-        return run("make", "-o", "setup", "-o", "build", "install", f"BUILD={build}", *arguments,
-                   cwd=TREE)
-
-    yield install
-    run("meson", "configure", build, "--prefix", before)
+def make_install():
+    """`make install` into a directory, from a copy of the build: another prefix links the programs anew, and while that
+    lasts nobody can start them."""
+    copy = TREE / f"build-install-{os.getpid()}"
+    try:
+        shutil.copytree(build_directory(), copy, symlinks=True)
+        run("meson", "setup", "--reconfigure", copy, cwd=TREE)
+        yield lambda *arguments: run("make", "-o", "setup", "-o", "build", "install", f"BUILD={copy}", *arguments, cwd=TREE)
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
 
 
 @pytest.mark.parametrize("how", ["DESTDIR", "PREFIX"])

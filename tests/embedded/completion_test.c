@@ -508,6 +508,7 @@ abandon_early(struct worker *worker)
     CHECK_OK(worker, psd_table_open(worker->context, TABLE("w", PSD_F32, count), &table));
     CHECK_OK(worker,
              psd_push_pull(table, TRANSFER(0, .gradient = gradient, .values = values), &op));
+    bed_meet(worker->bed); /* the job ends with the first who goes: nobody before all have begun */
     psd_abandon(worker->context);
     worker->context = NULL;
     free(gradient);
