@@ -229,21 +229,22 @@ psi_context_drive_locked(psd_context *context, uint64_t deadline_ns, struct psi_
     const uint64_t now_ns = psi_now_ns(psi_loop_env(context->loop));
     const uint64_t until_ns = look_again_ns(context, now_ns, deadline_ns);
     const uint64_t wait_ns = until_ns > now_ns ? until_ns - now_ns : 0;
+    struct step_clock *steps = &context->client->steps;
     psd_status status;
 
     seat->taken = true;
     if (seat == &context->driver) {
         context->thread_until_ns = until_ns;
+    } else { /* the program waits */
+        psi_step_clock_sleep(steps, now_ns);
     }
     pthread_mutex_unlock(&context->lock);
     status = psi_loop_wait(context->loop, (int)((wait_ns + MS_NS - 1) / MS_NS), &seat->ready,
                            &seat->err);
     pthread_mutex_lock(&context->lock);
     seat->taken = false;
-    if (seat == &context->waiter && context->client->steps.on) { /* the program waits */
-        context->client->steps.asleep_ns = now_ns;
-        context->client->steps.woke_ns =
-            context->client->steps.is_large ? psi_now_ns(psi_loop_env(context->loop)) : 0;
+    if (seat == &context->waiter) {
+        psi_step_clock_wake(steps, steps->is_large ? psi_now_ns(psi_loop_env(context->loop)) : 0);
     }
     if (status != PSD_OK) {
         psi_client_over(context->client, PSD_ERR_INTERNAL, "%s", seat->err.text);

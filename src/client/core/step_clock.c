@@ -118,15 +118,16 @@ end_step(struct step_clock *clock, uint64_t now_ns)
     clock->count++;
 }
 
+/* A push out of a callback comes within the turn that ended the step before. */
 void
 psi_step_clock_begin(struct step_clock *clock, uint64_t step, uint64_t now_ns)
 {
+    psi_step_clock_turn(clock, now_ns);
     if (clock->running) {
         end_step(clock, now_ns);
     }
     clock->running = true;
     clock->now = (struct step_record){.step = step, .pushed_ns = now_ns, .server = UINT32_MAX};
-    clock->events = 0;
 }
 
 uint32_t
@@ -151,6 +152,7 @@ psi_step_clock_stop(struct step_clock *clock)
 {
     clock->on = false;
     clock->running = false;
+    clock->is_large = false;
     clock->events = 0;
     clock->asleep_ns = 0;
     clock->before_ns = 0;
@@ -173,17 +175,28 @@ psi_step_clock_answered(struct step_clock *clock, uint32_t server)
     clock->events |= STEP_ANSWERED;
 }
 
+/* What the program has slept and received. Its step may have ended meanwhile, in a turn of another
+ * thread: for the program it ends now. */
+static void
+count_sleep(struct step_clock *clock, uint64_t now_ns)
+{
+    const uint64_t woke_ns = clock->sleeping || clock->woke_ns == 0 ? now_ns : clock->woke_ns;
+
+    clock->parts.wait_ns += woke_ns - clock->asleep_ns;
+    clock->parts.receive_ns += now_ns - woke_ns;
+    if (clock->now.end_ns == clock->asleep_ns) {
+        clock->events |= STEP_DRAINED;
+    }
+    clock->asleep_ns = clock->sleeping ? now_ns : 0;
+}
+
 void
 psi_step_clock_note(struct step_clock *clock, uint64_t now_ns)
 {
     struct step_record *record = &clock->now;
 
     if (clock->asleep_ns != 0) {
-        const uint64_t woke_ns = clock->woke_ns != 0 ? clock->woke_ns : now_ns;
-
-        clock->parts.wait_ns += woke_ns - clock->asleep_ns;
-        clock->parts.receive_ns += now_ns - woke_ns;
-        clock->asleep_ns = 0;
+        count_sleep(clock, now_ns);
     }
     if (clock->running && clock->events != 0) {
         if ((clock->events & STEP_ANSWERED) != 0) {

@@ -11,6 +11,9 @@
  * it is read anyway, at the beginning and the end of a turn (an event within a turn is noted, and
  * gets its time at the end of it), and only what is told of a step is computed.
  *
+ * The turn that ends a step may be another thread's, while the program still sleeps: what it has
+ * slept by then is the step's, and so is the rest, until it wakes.
+ *
  * It knows one program: where several threads push and wait at a time, their times overlap, and are
  * cut to what fits into the step.
  */
@@ -61,7 +64,8 @@ struct step_clock {
     bool running;                   /* there is one */
     bool is_large;                  /* it moves tensors that are worth a look at the clock */
     unsigned events;                /* of this turn */
-    uint64_t asleep_ns;             /* the program waits, since then; 0: it does not */
+    bool sleeping;                  /* the program still does */
+    uint64_t asleep_ns;             /* it waits, and nobody has counted it since; 0: it does not */
     uint64_t woke_ns;               /* something came; 0: nobody looked when */
     struct step_parts parts;        /* since ever */
     struct step_record now;         /* the one that runs */
@@ -83,6 +87,22 @@ psi_step_clock_push(struct step_clock *clock, uint64_t step, uint64_t now_ns)
     if (clock->on && (!clock->running || step > clock->now.step)) {
         psi_step_clock_begin(clock, step, now_ns);
     }
+    clock->now.end_ns = 0; /* it goes on */
+}
+
+/* The program goes to sleep, and wakes up; woke_ns 0: the end of the turn is near enough. */
+static inline void
+psi_step_clock_sleep(struct step_clock *clock, uint64_t now_ns)
+{
+    clock->asleep_ns = clock->on ? now_ns : 0;
+    clock->sleeping = true;
+}
+
+static inline void
+psi_step_clock_wake(struct step_clock *clock, uint64_t woke_ns)
+{
+    clock->woke_ns = woke_ns;
+    clock->sleeping = false;
 }
 
 /* A server has answered everything, in this turn. */

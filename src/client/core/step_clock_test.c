@@ -27,8 +27,8 @@ answer_all(struct step_clock *clock, uint32_t server, uint64_t now_ns)
 static void
 sleep_between(struct step_clock *clock, uint64_t from_ns, uint64_t woke_ns)
 {
-    clock->asleep_ns = from_ns;
-    clock->woke_ns = woke_ns;
+    psi_step_clock_sleep(clock, from_ns);
+    psi_step_clock_wake(clock, woke_ns);
 }
 
 static uint32_t
@@ -104,6 +104,92 @@ test_the_last_server_was_alone(void **state)
     assert_int_equal(times[0].server, 0);
     assert_int_equal(times[0].alone_us, 2500);
     assert_int_equal(times[1].alone_us, 0);
+}
+
+/* If this fails, what a program waited for a step is charged to the next one, and to this one as
+ * computing: the answer came in a turn of the library's own thread, while the program slept. */
+static void
+test_another_thread_ends_the_step(void **state)
+{
+    static struct step_clock clock;
+    struct psi_step_times times[PSI_STEPS_MAX];
+
+    (void)state;
+    memset(&clock, 0, sizeof(clock));
+    clock.on = true;
+    psi_step_clock_push(&clock, 0, 100 * US);
+    answer_all(&clock, 0, 200 * US);
+    psi_step_clock_push(&clock, 1, 1200 * US);
+    psi_step_clock_sleep(&clock, 1300 * US);
+    psi_step_clock_turn(&clock, 2000 * US); /* a heartbeat */
+    answer_all(&clock, 0, 4000 * US);
+    psi_step_clock_turn(&clock, 4010 * US); /* another one, before the program runs again */
+    psi_step_clock_wake(&clock, 0);
+    psi_step_clock_turn(&clock, 4050 * US);
+    psi_step_clock_push(&clock, 2, 5050 * US);
+    answer_all(&clock, 0, 5150 * US);
+    psi_step_clock_push(&clock, 3, 6000 * US);
+
+    assert_int_equal(take(&clock, times), 2);
+    assert_int_equal(times[0].compute_us, 1100);
+    assert_int_equal(times[0].wait_us, 2750);
+    assert_int_equal(times[0].total_us, 3850);
+    assert_int_equal(times[1].wait_us, 0);
+    assert_int_equal(times[1].compute_us, 1100);
+}
+
+/* If this fails, a program that pushes its next step out of a callback is said to have waited in the
+ * wrong one. */
+static void
+test_a_push_within_the_turn_that_ends_the_step(void **state)
+{
+    static struct step_clock clock;
+    struct psi_step_times times[PSI_STEPS_MAX];
+
+    (void)state;
+    memset(&clock, 0, sizeof(clock));
+    clock.on = true;
+    psi_step_clock_push(&clock, 0, 100 * US);
+    answer_all(&clock, 0, 200 * US);
+    for (uint64_t step = 1; step < 4; step++) {
+        const uint64_t begun_ns = 1000 * step * US;
+
+        psi_step_clock_push(&clock, step, begun_ns);
+        sleep_between(&clock, begun_ns, begun_ns + 900 * US);
+        psi_step_clock_answered(&clock, 0);
+        clock.events |= STEP_DRAINED;
+    }
+
+    assert_int_equal(take(&clock, times), 2);
+    assert_int_equal(times[1].step, 2);
+    assert_int_equal(times[1].wait_us, 900);
+    assert_int_equal(times[1].receive_us, 100);
+    assert_int_equal(times[1].total_us, 1000);
+}
+
+/* If this fails, what a program does after the first of a step's tensors has come back, and before
+ * the last has left, is charged to the next step. */
+static void
+test_a_step_goes_on_after_it_drained(void **state)
+{
+    static struct step_clock clock;
+    struct psi_step_times times[PSI_STEPS_MAX];
+
+    (void)state;
+    memset(&clock, 0, sizeof(clock));
+    clock.on = true;
+    psi_step_clock_push(&clock, 0, 100 * US);
+    answer_all(&clock, 0, 200 * US);
+    psi_step_clock_push(&clock, 1, 1200 * US);
+    answer_all(&clock, 0, 1300 * US);
+    psi_step_clock_push(&clock, 1, 3200 * US); /* another tensor, which nobody waits for ... */
+    psi_step_clock_push(&clock, 2, 3500 * US); /* ... before the next step */
+    answer_all(&clock, 0, 3600 * US);
+    psi_step_clock_push(&clock, 3, 4000 * US);
+
+    assert_int_equal(take(&clock, times), 2);
+    assert_int_equal(times[0].total_us, 3300);
+    assert_int_equal(times[1].total_us, 100);
 }
 
 /* Steps of 10 us each, one after the other. */
@@ -249,6 +335,9 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parts_add_up_to_the_step),
         cmocka_unit_test(test_the_last_server_was_alone),
+        cmocka_unit_test(test_another_thread_ends_the_step),
+        cmocka_unit_test(test_a_push_within_the_turn_that_ends_the_step),
+        cmocka_unit_test(test_a_step_goes_on_after_it_drained),
         cmocka_unit_test(test_of_many_steps_some_are_told),
         cmocka_unit_test(test_workers_tell_of_the_same_steps),
         cmocka_unit_test(test_slower_steps_are_all_told_again),
