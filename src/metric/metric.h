@@ -47,7 +47,7 @@ enum psi_metric_who {
     X(8, ADD_TIME, add_time, COUNTER, "nanoseconds", LANE,                                         \
       "time spent adding gradients and applying rules, of large chunks")                           \
     X(9, SLEEP_TIME, sleep_time, COUNTER, "nanoseconds", WORKER | LANE,                            \
-      "time without anything to do; of a worker: in which its program waited")                     \
+      "time in which it did not run; of a worker: in which its program waited")                    \
     X(10, WANTS_OUT, wants_out, COUNTER, "frames", LANE,                                           \
       "requests for a gradient that held others up")                                               \
     X(11, GRADIENTS_DROPPED, gradients_dropped, COUNTER, "frames", LANE,                           \

@@ -54,6 +54,7 @@ enum {
 
 /* Steps that METRICS tell of: a number above it is nobody's, and no JSON has room for it. */
 #define PSI_TOLD_STEP_MAX (UINT64_C(1) << 62)
+#define PSI_TOLD_END_MAX (UINT64_C(1) << 60) /* so that what is between two of them is a number */
 
 /* HELLO: to the master by everybody, to a lane by a worker. */
 struct psi_hello {
@@ -199,6 +200,7 @@ struct psi_step_times {
     uint32_t receive_us; /* the program waited, and something came */
     uint32_t alone_us;   /* of wait_us at most: all servers but `server` had answered */
     uint32_t server;     /* the last one that answered; UINT32_MAX: none did */
+    uint64_t end_us;     /* when it ended, on the worker's clock; 0: not told */
 };
 
 struct psi_traffic {

@@ -68,6 +68,10 @@ psi_telling_encode(struct psi_pack *pack, const struct psi_telling *telling)
     }
     pack_traffic(pack, telling->servers, telling->server);
     pack_traffic(pack, telling->tables, telling->table);
+    psi_pack_u32(pack, telling->steps); /* records in a list do not grow: docs/protocol.md, 8 */
+    for (uint32_t i = 0; i < telling->steps; i++) {
+        psi_pack_u64(pack, telling->times[i].end_us);
+    }
 }
 
 void
@@ -143,6 +147,25 @@ unpack_times(struct psi_unpack *unpack, struct psi_step_times *times)
     times->receive_us = psi_unpack_u32(unpack, "times.receive_us", 0, UINT32_MAX);
     times->alone_us = psi_unpack_u32(unpack, "times.alone_us", 0, UINT32_MAX);
     times->server = psi_unpack_u32(unpack, "times.server", 0, UINT32_MAX);
+    times->end_us = 0;
+}
+
+/* An earlier version does not tell them. */
+static void
+unpack_ends(struct psi_unpack *unpack, struct psi_telling *telling)
+{
+    const uint32_t count = unpack->left > 0 ? psi_unpack_u32(unpack, "ends", 0, PSI_STEPS_MAX) : 0;
+
+    if (unpack->status == PSD_OK && count != 0 && count != telling->steps) {
+        psi_unpack_refuse(unpack, "ends", "%u of %u steps", count, telling->steps);
+    }
+    for (uint32_t i = 0; i < count && unpack->status == PSD_OK; i++) {
+        telling->times[i].end_us = psi_unpack_u64(unpack, "end_us");
+        if (telling->times[i].end_us > PSI_TOLD_END_MAX) {
+            psi_unpack_refuse(unpack, "end_us", "%" PRIu64 ", expected 0..2^60",
+                              telling->times[i].end_us);
+        }
+    }
 }
 
 static uint32_t
@@ -174,5 +197,6 @@ psi_telling_decode(const uint8_t *bytes, size_t size, struct psi_telling *tellin
     }
     telling_p->servers = unpack_traffic(&unpack, telling_p->server);
     telling_p->tables = unpack_traffic(&unpack, telling_p->table);
+    unpack_ends(&unpack, telling_p);
     return unpack.status;
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What those who watch a job see: who is waited for, metrics, curves. Real processes, real links."""
 
+import contextlib
 import csv
 import json
 import os
@@ -8,10 +9,12 @@ import pathlib
 import pty
 import re
 import select
+import signal
 import socket
 import subprocess
 import sys
 import termios
+import threading
 import time
 import uuid
 
@@ -73,6 +76,48 @@ def test_a_straggler_is_named_within_20_steps(straggling):
     for row in feed["waits"]:
         assert abs(sum(row[part] for part in parts) - row["total_us"]) <= len(parts), row
     assert job.process.poll() is None, job.stderr()
+
+
+@contextlib.contextmanager
+def stop_and_go(pid):
+    """Stops a process for 30 ms at a time."""
+    over = threading.Event()
+
+    def run():
+        while not over.wait(0.03):
+            os.kill(pid, signal.SIGSTOP)
+            over.wait(0.03)
+            os.kill(pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_worker_that_is_stopped_now_and_then_is_named(start):
+    """If this fails, servers, or a link that one machine does not have, are blamed for a worker that gets no core."""
+    name = f"stopped-{uuid.uuid4().hex[:8]}"
+    job = start(*BRISK, "--name", name, "--workers", 2, "--servers", 2, "--", *paced("--ms", 1, "--steps", 10000000))
+
+    def worker():
+        feed = feed_of(name)
+        return feed and next((each["pid"] for each in feed["processes"] if each["name"] == "worker 1" and each["step"] > 0), None)
+
+    seen = {}  # by step: a machine with much else to do may well be slow itself for a moment
+    with stop_and_go(wait_for(worker, 60, "the first steps")):
+        watch(lambda: feed_of(name), r"the other waited for worker 1\b")
+        wait_for(lambda: seen.update({feed["job"]["step"]: feed["sentence"] for feed in [feed_of(name)] if feed})
+                 or len(seen) >= 10, 90, "ten sentences")
+    named = [sentence for sentence in seen.values() if re.search(r"waited for worker 1\b", sentence)]
+    assert len(named) > len(seen) / 2, seen
+    assert not any("its link" in sentence for sentence in seen.values()), seen
+    assert job.process.poll() is None, job.stderr()
+    job.process.terminate()
+    job.wait()
 
 
 def test_a_server_behind_a_slow_link_is_named_within_20_steps(launch, four_hosts):

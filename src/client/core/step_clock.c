@@ -63,6 +63,7 @@ times_of(const struct step_clock *clock)
         .receive_us = us(receive_ns),
         .alone_us = us(alone < wait_ns ? alone : wait_ns),
         .server = record->server,
+        .end_us = record->end_ns / US_NS,
     };
 }
 

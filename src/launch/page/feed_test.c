@@ -113,6 +113,87 @@ test_the_slowest_worker_is_named(void **state)
     feed_destroy(feed);
 }
 
+/* A step of a worker that ended then, on its own clock: it computed 1 ms, and waited for the rest. */
+static void
+tell_end(struct feed *feed, uint32_t rank, uint64_t step, uint64_t end_us, uint32_t total_us)
+{
+    static struct psi_telling telling;
+
+    memset(&telling, 0, sizeof(telling));
+    telling.step = step;
+    telling.steps = 1;
+    telling.times[0] = (struct psi_step_times){.step = step,
+                                               .total_us = total_us,
+                                               .compute_us = 1000,
+                                               .wait_us = total_us - 1000,
+                                               .alone_us = total_us - 1000,
+                                               .server = 0,
+                                               .end_us = end_us};
+    feed_told(feed, PSI_ROLE_WORKER, rank, 0, &telling);
+}
+
+/* If this fails, servers are blamed for a worker that was stopped while it waited: it takes that for
+ * waiting, and those who wait for its next push do not see it compute. */
+static void
+test_a_worker_that_is_stopped_is_named(void **state)
+{
+    struct feed *feed = begin(3, 1);
+    uint64_t ended_us = UINT64_C(1) << 40;
+    uint64_t seen_us[3] = {ended_us, ended_us, ended_us}; /* the last end, as each saw it */
+    char text[512];
+
+    (void)state;
+    for (uint64_t step = 8; step < 48; step++) {
+        const bool stopped = step % 4 == 3; /* when the values of this step come */
+
+        ended_us += step % 4 == 0 && step > 8 ? 32000 : 2000; /* all wait for its push */
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            const uint64_t now_us = ended_us + (rank == 1 && stopped ? 30000 : 0);
+
+            /* each machine has a clock of its own */
+            tell_end(feed, rank, step, now_us + 100000000 * rank,
+                     (uint32_t)(now_us - seen_us[rank]));
+            seen_us[rank] = now_us;
+        }
+    }
+    feed_sentence(feed, text, sizeof(text));
+    assert_string_equal(text, "step 47: 77 % of the time everybody waited for worker 1 on node1, "
+                              "which went on late: it was stopped, or had no core");
+    feed_destroy(feed);
+}
+
+/* If this fails, somebody who is slow now and then is missed in a job of fast steps, of which some are
+ * told: the last few may well be those in which nothing happened. */
+static void
+test_of_fast_steps_many_are_looked_at(void **state)
+{
+    struct feed *feed = begin(2, 1);
+    uint64_t at_us = UINT64_C(1) << 40;
+    char text[512];
+
+    (void)state;
+    for (uint64_t step = 8; step < 8 + 100; step++) {
+        const uint32_t slow_us = step % 50 == 20 ? 100000 : 1000;
+        struct psi_telling telling = {.step = step, .steps = 1};
+
+        at_us += slow_us + 100;
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            const uint32_t compute_us = rank == 1 ? slow_us : 1000;
+
+            telling.times[0] = (struct psi_step_times){.step = step,
+                                                       .total_us = slow_us + 100,
+                                                       .compute_us = compute_us,
+                                                       .wait_us = slow_us + 100 - compute_us,
+                                                       .end_us = at_us};
+            feed_told(feed, PSI_ROLE_WORKER, rank, 0, &telling);
+        }
+    }
+    feed_sentence(feed, text, sizeof(text));
+    assert_string_equal(text, "step 107: 64 % of the time the other waited for worker 1 on node1, "
+                              "which computed 3.0x as long as the median");
+    feed_destroy(feed);
+}
+
 /* A lane of server 1, a second after its last telling. */
 static void
 tell_lane(struct feed *feed, uint64_t sleep_ns, uint64_t bytes_in)
@@ -161,6 +242,29 @@ test_a_slow_server_is_named(void **state)
                               "which was busy 80 % of it");
     feed_waiting(feed, text, sizeof(text));
     assert_string_equal(text, "waiting for server 1 (75 %)");
+    feed_destroy(feed);
+}
+
+/* If this fails, a slow link is suspected where there is none: between processes of one machine. */
+static void
+test_there_is_no_link_within_a_machine(void **state)
+{
+    struct feed *feed = begin(2, 2);
+    char text[512];
+
+    (void)state;
+    for (uint32_t slot = 0; slot < 5; slot++) {
+        snprintf(feed->members[slot].host, sizeof(feed->members[slot].host), "node7");
+    }
+    for (uint64_t step = 0; step < 5; step++) {
+        tell_step(feed, 0, step, 1000, 4000);
+        tell_step(feed, 1, step, 1000, 4000);
+    }
+    tell_lane(feed, 1000000000, 1000000);
+    tell_lane(feed, 91000000000, 501000000);
+    feed_sentence(feed, text, sizeof(text));
+    assert_string_equal(text, "step 4: 75 % of the time everybody waited for server 1 on node7, "
+                              "which ran 10 % of it");
     feed_destroy(feed);
 }
 
@@ -515,7 +619,10 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_slowest_worker_is_named),
+        cmocka_unit_test(test_a_worker_that_is_stopped_is_named),
+        cmocka_unit_test(test_of_fast_steps_many_are_looked_at),
         cmocka_unit_test(test_a_slow_server_is_named),
+        cmocka_unit_test(test_there_is_no_link_within_a_machine),
         cmocka_unit_test(test_no_server_is_named_for_all),
         cmocka_unit_test(test_steps_go_on_without_those_that_left),
         cmocka_unit_test(test_nobody_is_blamed_before_all_have_told),

@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "launch/page/feed_state.h"
 
@@ -38,18 +39,29 @@ the_others(const struct feed *feed)
     return feed->workers == 2 ? "the other" : "everybody";
 }
 
+/* It was not slow at computing if most of the time it had not even begun. */
+static void
+say_why(const struct waits_sum *sum, char *text_p, size_t size)
+{
+    if (2 * sum->late_us > sum->worker_us) {
+        snprintf(text_p, size, "which went on late: it was stopped, or had no core");
+    } else {
+        snprintf(text_p, size, "which computed %.1fx as long as the median", (double)sum->ratio);
+    }
+}
+
 static void
 say_worker(const struct feed *feed, const struct waits_sum *sum, char *text_p, size_t size)
 {
     char name[FEED_HOST_BYTES + 32];
+    char why[96];
 
     name_member(&feed->members[1 + feed->servers + sum->worker], "worker", sum->worker, name,
                 sizeof(name));
-    snprintf(text_p, size,
-             "step %llu: %u %% of the time %s waited for %s, which computed %.1fx as long as "
-             "the median",
+    say_why(sum, why, sizeof(why));
+    snprintf(text_p, size, "step %llu: %u %% of the time %s waited for %s, %s",
              (unsigned long long)sum->step, per_cent(sum->worker_us, sum->total_us),
-             the_others(feed), name, (double)sum->ratio);
+             the_others(feed), name, why);
 }
 
 /* The lane that has most to do says whether it is the server, or the way there. False: none has told
@@ -81,14 +93,44 @@ is_one_server(const struct feed *feed, const struct waits_sum *sum)
            per_cent(sum->named_us, sum->total_us) >= WORTH_SAYING;
 }
 
+/* Between processes of one machine there is no link. */
+static bool
+has_link(const struct feed *feed, const struct feed_member *server)
+{
+    for (uint32_t slot = 1 + feed->servers; slot < feed->slots; slot++) {
+        if (feed->members[slot].known && strcmp(feed->members[slot].host, server->host) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A lane that has something to do and no core does not run either: nobody knows the difference. */
+static void
+say_what_server_did(const struct feed *feed, const struct feed_member *member, char *text_p,
+                    size_t size)
+{
+    double in_bytes_s;
+    double asleep;
+
+    if (!look_at_server(member, &asleep, &in_bytes_s)) {
+        return;
+    }
+    if (asleep < idle_share) {
+        snprintf(text_p, size, ", which was busy %.0f %% of it", 100 * (1 - asleep));
+    } else if (has_link(feed, member)) {
+        snprintf(text_p, size, ", which slept %.0f %% of it: its link brought %.1f MB/s",
+                 100 * asleep, in_bytes_s / 1e6);
+    } else {
+        snprintf(text_p, size, ", which ran %.0f %% of it", 100 * (1 - asleep));
+    }
+}
+
 static void
 say_server(const struct feed *feed, const struct waits_sum *sum, char *text_p, size_t size)
 {
-    const unsigned share = per_cent(sum->named_us, sum->total_us);
     const struct feed_member *member;
     char name[FEED_HOST_BYTES + 32];
-    double in_bytes_s;
-    double asleep;
     int used;
 
     if (!is_one_server(feed, sum)) {
@@ -99,17 +141,9 @@ say_server(const struct feed *feed, const struct waits_sum *sum, char *text_p, s
     member = &feed->members[1 + sum->server];
     name_member(member, "server", sum->server, name, sizeof(name));
     used = snprintf(text_p, size, "step %llu: %u %% of the time everybody waited for %s",
-                    (unsigned long long)sum->step, share, name);
-    if (!look_at_server(member, &asleep, &in_bytes_s) || used < 0 || (size_t)used >= size) {
-        return;
-    }
-    if (asleep >= idle_share) {
-        snprintf(text_p + used, size - (size_t)used,
-                 ", which slept %.0f %% of it: its link brought %.1f MB/s", 100 * asleep,
-                 in_bytes_s / 1e6);
-    } else {
-        snprintf(text_p + used, size - (size_t)used, ", which was busy %.0f %% of it",
-                 100 * (1 - asleep));
+                    (unsigned long long)sum->step, per_cent(sum->named_us, sum->total_us), name);
+    if (used >= 0 && (size_t)used < size) {
+        say_what_server_did(feed, member, text_p + used, size - (size_t)used);
     }
 }
 

@@ -40,8 +40,9 @@ waits_init(struct waits *waits, uint32_t workers)
     waits->order = calloc(waits->workers, sizeof(*waits->order));
     waits->worker = calloc(waits->workers, sizeof(*waits->worker));
     waits->rows = calloc(WAITS_KEPT, sizeof(*waits->rows));
-    return waits->steps != NULL && waits->times != NULL && waits->order != NULL &&
-           waits->worker != NULL && waits->rows != NULL;
+    return late_init(&waits->late, waits->workers) && waits->steps != NULL &&
+           waits->times != NULL && waits->order != NULL && waits->worker != NULL &&
+           waits->rows != NULL;
 }
 
 void
@@ -52,6 +53,7 @@ waits_fini(struct waits *waits)
     free(waits->order);
     free(waits->worker);
     free(waits->rows);
+    late_fini(&waits->late);
 }
 
 bool
@@ -85,7 +87,16 @@ busy_us(const struct psi_step_times *times)
     return (uint64_t)times->compute_us + times->encode_us + times->send_us;
 }
 
-/* Those that told of the step, by how long they were busy. Returns how many. */
+/* When it was done, from when the step began for most. */
+static uint64_t
+done_us(const struct waits *waits, uint32_t slot, uint32_t rank)
+{
+    const struct psi_step_times *times = cell(waits, slot, rank);
+
+    return busy_us(times) + (waits->knows_late ? late_begun_us(&waits->late, rank, times) : 0);
+}
+
+/* Those that told of the step, by when they were done. Returns how many. */
 static uint32_t
 sort_workers(const struct waits *waits, uint32_t slot)
 {
@@ -98,7 +109,7 @@ sort_workers(const struct waits *waits, uint32_t slot)
         if (times->total_us == 0) {
             continue;
         }
-        while (at > 0 && busy_us(cell(waits, slot, waits->order[at - 1])) > busy_us(times)) {
+        while (at > 0 && done_us(waits, slot, waits->order[at - 1]) > done_us(waits, slot, rank)) {
             waits->order[at] = waits->order[at - 1];
             at--;
         }
@@ -128,33 +139,55 @@ last_server(const struct waits *waits, uint32_t slot, uint32_t count)
     return found;
 }
 
+/* How the one in the middle fared, which had to wait for the slowest. What it slept after the step had
+ * ended for most is its own affair, and a part of its next step. */
+static void
+fill_row(const struct waits *waits, uint32_t slot, uint32_t middle_rank, uint32_t slow_rank,
+         struct waits_row *row)
+{
+    const struct psi_step_times *middle = cell(waits, slot, middle_rank);
+    const struct psi_step_times *slowest = cell(waits, slot, slow_rank);
+    const uint64_t overslept_us =
+        waits->knows_late ? late_ended_us(&waits->late, middle_rank, middle) : 0;
+    const uint32_t own_us =
+        overslept_us < middle->wait_us ? (uint32_t)overslept_us : middle->wait_us;
+    const uint32_t wait_us = middle->wait_us - own_us;
+    const uint64_t ahead_us = done_us(waits, slot, slow_rank) - done_us(waits, slot, middle_rank);
+    const uint64_t late_us =
+        waits->knows_late ? late_begun_us(&waits->late, slow_rank, slowest) : 0;
+
+    row->total_us = middle->total_us - own_us;
+    row->compute_us = middle->compute_us;
+    row->encode_us = middle->encode_us;
+    row->send_us = middle->send_us;
+    row->receive_us = middle->receive_us;
+    row->worker_us = !waits->waits_for_workers ? 0
+                     : ahead_us < wait_us      ? (uint32_t)ahead_us
+                                               : wait_us;
+    row->late_us = late_us < row->worker_us ? (uint32_t)late_us : row->worker_us;
+    row->server_us = wait_us - row->worker_us;
+    row->apply_us = waits->apply_us < row->server_us ? waits->apply_us : row->server_us;
+    row->server_us -= row->apply_us;
+    row->slow_us = slowest->compute_us;
+    row->ratio =
+        middle->compute_us > 0 ? (float)slowest->compute_us / (float)middle->compute_us : 1;
+}
+
 static void
 make_row(struct waits *waits, uint32_t slot)
 {
-    const uint32_t count = sort_workers(waits, slot);
-    const struct psi_step_times *middle;
-    const struct psi_step_times *slowest;
-    uint64_t ahead_us;
     struct waits_row row = {.step = waits->steps[slot].step, .worker = WAITS_NOBODY};
+    uint32_t count;
 
+    waits->knows_late = waits->waits_for_workers && late_learn(&waits->late, cell(waits, slot, 0));
+    count = sort_workers(waits, slot);
     if (count == 0) {
         return;
     }
-    middle = cell(waits, slot, waits->order[(count - 1) / 2]);
-    slowest = cell(waits, slot, waits->order[count - 1]);
-    ahead_us = waits->waits_for_workers ? busy_us(slowest) - busy_us(middle) : 0;
-    row.total_us = middle->total_us;
-    row.compute_us = middle->compute_us;
-    row.encode_us = middle->encode_us;
-    row.send_us = middle->send_us;
-    row.receive_us = middle->receive_us;
-    row.worker_us = (uint32_t)(ahead_us < middle->wait_us ? ahead_us : middle->wait_us);
-    row.server_us = middle->wait_us - row.worker_us;
-    row.apply_us = waits->apply_us < row.server_us ? waits->apply_us : row.server_us;
-    row.server_us -= row.apply_us;
+    fill_row(waits, slot, waits->order[(count - 1) / 2], waits->order[count - 1], &row);
+    row.end_us = waits->knows_late ? waits->late.ended_us : 0;
     row.worker = count > 1 ? waits->order[count - 1] : WAITS_NOBODY;
     row.server = last_server(waits, slot, count);
-    row.ratio = middle->compute_us > 0 ? (float)slowest->compute_us / (float)middle->compute_us : 1;
     waits->rows[waits->number++ % WAITS_KEPT] = row;
 }
 
@@ -310,17 +343,20 @@ find_longest(const struct waits *waits, uint32_t rows, struct waits_sum *sum)
     for (uint32_t i = 0; i < rows; i++) {
         const struct waits_row *candidate = row_back(waits, i);
         uint64_t worker_us = 0;
+        uint64_t late_us = 0;
         uint64_t waited_us = 0;
 
         for (uint32_t j = 0; j < rows; j++) {
             const struct waits_row *row = row_back(waits, j);
 
             worker_us += row->worker == candidate->worker ? row->worker_us : 0;
+            late_us += row->worker == candidate->worker ? row->late_us : 0;
             waited_us += row->server == candidate->server ? row->server_us + row->apply_us : 0;
         }
         if (candidate->worker != WAITS_NOBODY && worker_us > sum->worker_us) {
             sum->worker = candidate->worker;
             sum->worker_us = worker_us;
+            sum->late_us = late_us;
         }
         if (candidate->server != WAITS_NOBODY && waited_us > sum->named_us) {
             sum->server = candidate->server;
@@ -329,35 +365,41 @@ find_longest(const struct waits *waits, uint32_t rows, struct waits_sum *sum)
     }
 }
 
-static int
-compare_floats(const void *a, const void *b)
-{
-    const float *x = a;
-    const float *y = b;
-
-    return (*x > *y) - (*x < *y);
-}
-
+/* Over all steps in which it was the slowest: one that is slow now and then is so in their sum. */
 static float
-median_ratio(const struct waits *waits, uint32_t rows, uint32_t worker)
+ratio_of(const struct waits *waits, uint32_t rows, uint32_t worker)
 {
-    float ratios[WAITS_LOOK];
-    uint32_t count = 0;
+    uint64_t slow_us = 0;
+    uint64_t middle_us = 0;
 
     for (uint32_t i = 0; i < rows; i++) {
-        if (row_back(waits, i)->worker == worker) {
-            ratios[count++] = row_back(waits, i)->ratio;
-        }
+        const struct waits_row *row = row_back(waits, i);
+
+        slow_us += row->worker == worker ? row->slow_us : 0;
+        middle_us += row->worker == worker ? row->compute_us : 0;
     }
-    qsort(ratios, count, sizeof(ratios[0]), compare_floats);
-    return count > 0 ? ratios[count / 2] : 1;
+    return middle_us > 0 ? (float)slow_us / (float)middle_us : 1;
+}
+
+/* Of fast steps some are told: a few of these may well miss who is slow now and then. */
+static uint32_t
+rows_to_look_at(const struct waits *waits)
+{
+    const uint64_t known = waits->number - waits->begun;
+    const int64_t last_us = known > 0 ? row_back(waits, 0)->end_us : 0;
+    uint32_t rows = known < WAITS_LOOK ? (uint32_t)known : WAITS_LOOK;
+
+    while (rows < known && rows < WAITS_LOOK_MAX && row_back(waits, rows)->end_us != 0 &&
+           last_us - row_back(waits, rows)->end_us < WAITS_LOOK_US) {
+        rows++;
+    }
+    return rows;
 }
 
 struct waits_sum
 waits_sum(const struct waits *waits)
 {
-    const uint64_t known = waits->number - waits->begun;
-    const uint32_t rows = known < WAITS_LOOK ? (uint32_t)known : WAITS_LOOK;
+    const uint32_t rows = rows_to_look_at(waits);
     struct waits_sum sum = {.rows = rows, .worker = WAITS_NOBODY, .server = WAITS_NOBODY};
 
     if (rows == 0) {
@@ -373,7 +415,7 @@ waits_sum(const struct waits *waits)
         sum.server_us += row->server_us + row->apply_us + row->send_us + row->receive_us;
     }
     find_longest(waits, rows, &sum);
-    sum.ratio = median_ratio(waits, rows, sum.worker);
+    sum.ratio = ratio_of(waits, rows, sum.worker);
     return sum;
 }
 

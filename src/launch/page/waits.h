@@ -1,10 +1,10 @@
 /*
  * waits.h - who waits for whom, from the times that workers tell of their steps.
  *
- * Workers of a step begin together: all were answered when the same rounds closed. So no clock of
- * another machine is needed. Whoever was busy longest before it waited is the one that the others
- * waited for, by as much as they were done earlier; what is left of their waiting went to servers
- * and the network.
+ * Workers of a step begin together: all were answered when the same rounds closed, and how late one
+ * goes on is known (late.h). Whoever was done last before it waited, because it was busy longest or
+ * began late, is the one that the others waited for, by as much as they were done earlier; what is
+ * left of their waiting went to servers and the network.
  */
 #ifndef LAUNCH_PAGE_WAITS_H
 #define LAUNCH_PAGE_WAITS_H
@@ -13,12 +13,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "launch/page/late.h"
 #include "wire/message.h"
 
 enum {
-    WAITS_KEPT = 4096,  /* steps that a reader may ask for */
-    WAITS_LOOK = 20,    /* steps that the sentence is about */
-    WAITS_LOOK_MIN = 3, /* fewer say nothing */
+    WAITS_KEPT = 4096,       /* steps that a reader may ask for */
+    WAITS_LOOK = 20,         /* steps that the sentence is about: so many, ... */
+    WAITS_LOOK_US = 2000000, /* ... or as many as were told of in that time, ... */
+    WAITS_LOOK_MAX = 256,    /* ... but no more */
+    WAITS_LOOK_MIN = 3,      /* fewer say nothing */
 };
 
 #define WAITS_NOBODY UINT32_MAX
@@ -31,12 +34,15 @@ struct waits_row {
     uint32_t encode_us;
     uint32_t send_us;
     uint32_t server_us; /* waited for servers and the network ... */
-    uint32_t worker_us; /* ... and for the slowest worker */
+    uint32_t worker_us; /* ... and for the slowest worker, ... */
+    uint32_t late_us;   /* ... of which it had not begun the step so long */
     uint32_t receive_us;
     uint32_t apply_us; /* of what it waited: servers added gradients and applied rules */
     uint32_t worker;   /* the slowest; WAITS_NOBODY: there is but one */
     uint32_t server;   /* the last that answered; WAITS_NOBODY: not known */
+    uint32_t slow_us;  /* how long that one computed */
     float ratio;       /* compute of the slowest : compute of the one in the middle */
+    int64_t end_us;    /* on the clock of some worker; 0: not known */
 };
 
 /* Thread: guarded by its owner. */
@@ -49,13 +55,15 @@ struct waits {
     uint32_t found;               /* the one that was asked for last */
     struct psi_step_times *times; /* owned; window * workers */
     uint32_t *order;              /* owned scratch; workers */
-    struct waits_worker *worker;  /* owned; by rank */
-    uint64_t first;               /* steps before it are rows, or lost */
-    uint64_t number;              /* of rows, ever */
-    uint64_t begun;               /* `number` when the job was begun, or begun anew */
-    struct waits_row *rows;       /* owned; [number % WAITS_KEPT] */
-    bool waits_for_workers;       /* some table has rounds or a bound */
-    uint32_t apply_us;            /* of the busiest server, for a step, lately */
+    struct late late;
+    bool knows_late;             /* who was late in the step that becomes a row */
+    struct waits_worker *worker; /* owned; by rank */
+    uint64_t first;              /* steps before it are rows, or lost */
+    uint64_t number;             /* of rows, ever */
+    uint64_t begun;              /* `number` when the job was begun, or begun anew */
+    struct waits_row *rows;      /* owned; [number % WAITS_KEPT] */
+    bool waits_for_workers;      /* some table has rounds or a bound */
+    uint32_t apply_us;           /* of the busiest server, for a step, lately */
 };
 
 bool waits_init(struct waits *waits, uint32_t workers); /* false: no memory */
@@ -81,9 +89,10 @@ struct waits_sum {
     uint64_t server_us; /* for servers and the network, with sending and receiving ... */
     uint64_t waited_us; /* ... and without */
     uint64_t named_us;  /* of that, in steps in which `server` answered last */
-    uint64_t worker_us; /* for `worker` alone */
+    uint64_t worker_us; /* for `worker` alone ... */
+    uint64_t late_us;   /* ... because it began late */
     uint32_t worker;    /* the one that was waited for longest */
-    float ratio;        /* of it, the median over these steps */
+    float ratio;        /* how long it computed in these steps : the one in the middle */
     uint32_t server;    /* the one that answered last for the longest time */
 };
 
