@@ -118,7 +118,7 @@ psi_request_free(struct lane_link *lane, struct request *request)
     lane->reads -= request->pull_cost;
     lane->read_count -= !psi_frame_has_gradient(request->op->transfer.type);
     lane->request_count--;
-    if (lane->request_count == 0 && lane->client->steps.running &&
+    if (lane->request_count == 0 && lane->client->steps.telling &&
         lane->index < lane->client->lane_count) {
         psi_step_clock_answered(&lane->client->steps, lane->server);
     }

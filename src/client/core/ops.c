@@ -110,8 +110,8 @@ end(struct psd_op *op, psd_status status, psd_outcome outcome)
         return;
     }
     client->pending_count--;
-    if (client->pending_count == 0 && client->steps.on) {
-        client->steps.events |= STEP_DRAINED;
+    if (client->pending_count == 0) {
+        psi_step_clock_drained(&client->steps);
     }
     list_append(&client->done, &client->done_last, op);
     if (op->kind == OP_TRANSFER) {

@@ -72,7 +72,7 @@ times_of(const struct step_clock *clock)
 static bool
 is_told_of(const struct step_clock *clock, uint64_t step)
 {
-    return step <= PSI_TOLD_STEP_MAX && step % (UINT64_C(1) << clock->sparse) == 0;
+    return step % (UINT64_C(1) << clock->sparse) == 0 && step <= PSI_TOLD_STEP_MAX;
 }
 
 static void
@@ -90,7 +90,8 @@ thin_out(struct step_clock *clock)
     clock->done_count = kept;
 }
 
-static void
+/* Out of the way of the steps that are not told. */
+__attribute__((noinline)) static void
 keep(struct step_clock *clock)
 {
     while (clock->done_count == PSI_STEPS_MAX && clock->sparse < SPARSE_MAX) {
@@ -104,31 +105,48 @@ keep(struct step_clock *clock)
 }
 
 /* The first step of all began when nobody knows: it is never told. */
-static void
+__attribute__((noinline)) static void
 end_step(struct step_clock *clock, uint64_t now_ns)
 {
     if (clock->now.end_ns == 0) { /* something was under way all the time */
         clock->now.end_ns = now_ns;
         clock->now.parts = clock->parts;
     }
-    if (clock->before_ns != 0) {
+    if (clock->before_ns != 0 && clock->telling) {
         keep(clock);
+    } else {
+        clock->untold += clock->count != 0;
     }
     clock->before_ns = clock->now.end_ns;
     clock->before_parts = clock->now.parts;
     clock->count++;
 }
 
-/* A push out of a callback comes within the turn that ended the step before. */
+/* A push out of a callback comes within the turn that ended the step before. The next step is as far
+ * away as the last: if it is not, it is not told. */
 void
 psi_step_clock_begin(struct step_clock *clock, uint64_t step, uint64_t now_ns)
 {
+    const uint64_t next = step + (step - clock->now.step);
+
     psi_step_clock_turn(clock, now_ns);
-    if (clock->running) {
+    if (clock->keeping) {
         end_step(clock, now_ns);
+    } else if (clock->running) {
+        clock->before_ns = 0;
+        clock->untold++;
+        clock->count++;
     }
     clock->running = true;
-    clock->now = (struct step_record){.step = step, .pushed_ns = now_ns, .server = UINT32_MAX};
+    clock->now.step = step;
+    clock->telling = is_told_of(clock, step);
+    clock->keeping = clock->telling || is_told_of(clock, next);
+    if (clock->telling) {
+        clock->now.pushed_ns = now_ns;
+        clock->now.server = UINT32_MAX;
+        clock->now.server_ns = 0;
+        clock->now.other_ns = 0;
+    }
 }
 
 uint32_t
@@ -153,6 +171,8 @@ psi_step_clock_stop(struct step_clock *clock)
 {
     clock->on = false;
     clock->running = false;
+    clock->telling = false;
+    clock->keeping = false;
     clock->is_large = false;
     clock->events = 0;
     clock->asleep_ns = 0;
@@ -176,38 +196,18 @@ psi_step_clock_answered(struct step_clock *clock, uint32_t server)
     clock->events |= STEP_ANSWERED;
 }
 
-/* What the program has slept and received. Its step may have ended meanwhile, in a turn of another
- * thread: for the program it ends now. */
-static void
-count_sleep(struct step_clock *clock, uint64_t now_ns)
-{
-    const uint64_t woke_ns = clock->sleeping || clock->woke_ns == 0 ? now_ns : clock->woke_ns;
-
-    clock->parts.wait_ns += woke_ns - clock->asleep_ns;
-    clock->parts.receive_ns += now_ns - woke_ns;
-    if (clock->now.end_ns == clock->asleep_ns) {
-        clock->events |= STEP_DRAINED;
-    }
-    clock->asleep_ns = clock->sleeping ? now_ns : 0;
-}
-
 void
 psi_step_clock_note(struct step_clock *clock, uint64_t now_ns)
 {
     struct step_record *record = &clock->now;
 
-    if (clock->asleep_ns != 0) {
-        count_sleep(clock, now_ns);
+    if ((clock->events & STEP_DRAINED) != 0) {
+        record->end_ns = now_ns;
+        record->parts = clock->parts;
     }
-    if (clock->running && clock->events != 0) {
-        if ((clock->events & STEP_ANSWERED) != 0) {
-            record->server_ns = now_ns;
-            record->other_ns = (clock->events & STEP_BOTH) != 0 ? now_ns : record->other_ns;
-        }
-        if ((clock->events & STEP_DRAINED) != 0) {
-            record->end_ns = now_ns;
-            record->parts = clock->parts;
-        }
+    if ((clock->events & STEP_ANSWERED) != 0) {
+        record->server_ns = now_ns;
+        record->other_ns = (clock->events & STEP_BOTH) != 0 ? now_ns : record->other_ns;
     }
     clock->events = 0;
 }

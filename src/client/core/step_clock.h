@@ -9,7 +9,8 @@
  *
  * It runs while somebody watches, with every operation, so it costs little: the clock is read where
  * it is read anyway, at the beginning and the end of a turn (an event within a turn is noted, and
- * gets its time at the end of it), and only what is told of a step is computed.
+ * gets its time at the end of it), and nothing is kept of a step that will not be told, unless the
+ * next one will, which begins with its end.
  *
  * The turn that ends a step may be another thread's, while the program still sleeps: what it has
  * slept by then is the step's, and so is the rest, until it wakes.
@@ -61,7 +62,9 @@ struct step_clock {
     uint64_t step;                  /* of the last push */
     uint64_t count;                 /* steps that have ended, ever */
     uint64_t untold;                /* of them, those that were left out */
-    bool running;                   /* there is one */
+    bool running;                   /* there is one, ... */
+    bool telling;                   /* ... which will be told, ... */
+    bool keeping;                   /* ... or after which one will be told */
     bool is_large;                  /* it moves tensors that are worth a look at the clock */
     unsigned events;                /* of this turn */
     bool sleeping;                  /* the program still does */
@@ -108,13 +111,34 @@ psi_step_clock_wake(struct step_clock *clock, uint64_t woke_ns)
 /* A server has answered everything, in this turn. */
 void psi_step_clock_answered(struct step_clock *clock, uint32_t server);
 
+/* All operations have ended, in this turn. */
+static inline void
+psi_step_clock_drained(struct step_clock *clock)
+{
+    if (clock->keeping) {
+        clock->events |= STEP_DRAINED;
+    }
+}
+
 /* The end of a turn in which something happened. */
 void psi_step_clock_note(struct step_clock *clock, uint64_t now_ns);
 
+/* The end of a turn: what the program has slept and received. Its step may have ended meanwhile, in
+ * a turn of another thread: for the program it ends now. */
 static inline void
 psi_step_clock_turn(struct step_clock *clock, uint64_t now_ns)
 {
-    if ((clock->events | clock->asleep_ns) != 0) {
+    const uint64_t asleep_ns = clock->asleep_ns;
+
+    if (asleep_ns != 0) {
+        const uint64_t woke_ns = clock->sleeping || clock->woke_ns == 0 ? now_ns : clock->woke_ns;
+
+        clock->parts.wait_ns += woke_ns - asleep_ns;
+        clock->parts.receive_ns += now_ns - woke_ns;
+        clock->asleep_ns = clock->sleeping ? now_ns : 0;
+        clock->events |= clock->now.end_ns == asleep_ns ? STEP_DRAINED : 0;
+    }
+    if (clock->events != 0) {
         psi_step_clock_note(clock, now_ns);
     }
 }
