@@ -182,6 +182,10 @@ run(struct trainer *trainer, double *accuracy_p, struct failure *failure)
     if (!begin(trainer, &step, failure)) {
         return false;
     }
+    if (!check(psd_report(trainer->context, step, "steps_total", (double)trainer->last_step),
+               failure)) {
+        return false;
+    }
     trainer->line_s = now_s();
     for (; step < trainer->last_step; step++) {
         if (!train_step(trainer, step, &loss, failure) || !tell(trainer, step, loss, failure)) {

@@ -437,7 +437,8 @@ PSD_API psd_status psd_global_step(psd_context *context, uint64_t add, uint64_t 
  *
  *   step  is 2^62 at most.
  *   name  is cut after 31 bytes, before a character that does not fit. "" or NULL: only the step
- *         counts.
+ *         counts. "steps_total": value is the step at which this worker expects to end, for those
+ *         who want to know when; no curve, and step does not matter. 0: it does not know.
  *
  * PSD_ERR_INVALID: the step is larger; nothing was reported.
  */

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How training goes, told to the job: step, loss, samples a second, memory of the GPU. psd_run shows it."""
+"""How training goes, told to the job: step, how many there will be, loss, samples a second, memory of the GPU. psd_run
+shows it."""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from typing import Any
+from typing import Any, Callable
 
 # Numbers are told twice a second by libpsd: to look more often would only cost time, and on a GPU
 # reading a loss waits for it.
@@ -17,6 +19,9 @@ class Progress:
 
     def __init__(self) -> None:
         self.loss: Any = None  # of the last step: a number, or a tensor of one
+        self.remaining: Callable[[], float] | None = None  # steps after this one; infinite: the library does not know
+        self._asked = self.remaining  # last
+        self._total = 0.0
         self._samples = 0
         self._told_at: float | None = None  # nobody knows how long the first step took
         self._due_at = 0.0
@@ -28,11 +33,17 @@ class Progress:
         poseidon.report(step)
         self._samples += samples
         now = time.monotonic()
-        if now >= self._due_at:
+        if now >= self._due_at or self.remaining is not self._asked:
             self._due_at = now + EVERY_S
             self._tell(poseidon.report, step, now)
 
     def _tell(self, report: Any, step: int, now: float) -> None:
+        self._asked = self.remaining
+        left = self.remaining() if self.remaining is not None else math.inf
+        total = step + left if math.isfinite(left) and left >= 0 else 0.0
+        if total != self._total:
+            self._total = total
+            report(step, "steps_total", total)
         if self.loss is not None:
             report(step, "loss", float(self.loss))
             self.loss = None

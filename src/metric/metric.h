@@ -88,7 +88,9 @@ enum psi_metric_who {
     X(33, SEAL_TIME, seal_time, COUNTER, "nanoseconds", WORKER | LANE | MASTER,                    \
       "time spent encrypting, decrypting and moving encrypted bytes")                              \
     X(34, POINTS_UNTOLD, points_untold, COUNTER, "numbers", WORKER,                                \
-      "reported numbers that were lost: under more than 64 names, or too many at a time")
+      "reported numbers that were lost: under more than 64 names, or too many at a time")          \
+    X(35, STEPS_EXPECTED, steps_expected, GAUGE, "steps", WORKER,                                  \
+      "the step at which the program says that it will end; 0: it does not say")
 
 enum psi_metric {
 #define PSI_METRIC_ENUM(number, id, name, kind, unit, who, text) PSI_METRIC_##id = number,

@@ -2,6 +2,9 @@
 """What is told of a training whose script says nothing."""
 
 import csv
+import re
+
+import pytest
 
 from plain_jobs import TREE, fixture_job  # noqa: F401
 
@@ -65,3 +68,75 @@ def test_a_distributed_optimizer_tells_the_loss_of_its_closure(job):  # noqa: F8
     """, PYTHONPATH=str(TREE / "python"))
     assert done.code == 0, done.err
     assert {("0", "loss"), ("1", "loss")} <= set(scalars(done))
+
+
+def expected(done):
+    """(the last step, the step at which the job was expected to end), as its report has them."""
+    (path,) = done.directory.glob("logs/*/report.html")
+    job = re.search(r'"job":\{.*?"log_directory"', path.read_text(), re.DOTALL).group()
+    total = re.search(r'"steps_total":(\d+|null)', job).group(1)
+    return int(re.search(r'"step":(\d+)', job).group(1)), None if total == "null" else int(total)
+
+
+KERAS = """
+    import keras, numpy
+
+    random = numpy.random.default_rng(1)
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    for _ in range(FITS):
+        model.fit(random.random((64, 4)), random.random((64, 1)), batch_size=8, epochs=5, initial_epoch=2, verbose=0)
+"""
+
+HUGGINGFACE = """
+    import torch, transformers
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def forward(self, x, labels):
+            out = self.layer(x)
+            return {"loss": (out - labels).square().mean(), "logits": out}
+
+    data = [{"x": torch.ones(4) * i, "labels": torch.ones(1)} for i in range(64)]
+    options = transformers.TrainingArguments("out", per_device_train_batch_size=8, num_train_epochs=3, report_to=[],
+                                             save_strategy="no", use_cpu=True, disable_tqdm=True)
+    transformers.Trainer(Model(), options, train_dataset=data).train()
+"""
+
+LIGHTNING = """
+    import lightning, torch
+
+    class Model(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch, index):
+            return (self.layer(batch[0]) - batch[1]).square().mean()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    data = torch.utils.data.TensorDataset(torch.randn(64, 4), torch.randn(64, 1))
+    trainer = lightning.Trainer(max_epochs=3, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+                                accelerator="cpu", enable_model_summary=False)
+    trainer.fit(Model(), torch.utils.data.DataLoader(data, batch_size=8, shuffle=True))
+"""
+
+
+@pytest.mark.parametrize("module, script, steps, total", [
+    ("keras", KERAS.replace("FITS", "1"), 12, 12),
+    ("keras", KERAS.replace("FITS", "2"), 24, None),  # who trains twice may train a third time
+    ("transformers", HUGGINGFACE, 12, 12),
+    ("lightning", LIGHTNING, 12, 12),
+    ("torch", SCRIPT, 16, None),
+], ids=["keras", "keras twice", "transformers", "lightning", "a loop"])
+def test_libraries_that_know_their_end_tell_it(job, module, script, steps, total):  # noqa: F811
+    """If this fails, nobody sees when a job will end whose library knows it; or an end is claimed that nobody knows."""
+    pytest.importorskip(module)
+    done = job(script)
+    assert done.code == 0, done.err
+    assert expected(done) == (steps, total)

@@ -24,7 +24,7 @@ torch/   scripts of PyTorch
     streams        random numbers that all workers draw alike, and those that are each worker's own
     shards         which batches of a training loader are this worker's
     samplers       those of a loader, also those that others wrap
-    loops          loops of Ignite and skorch
+    loops          loops of Ignite, skorch and Lightning
     in_use         which optimizers train now
     huggingface    what HuggingFace's Trainer and accelerate do that torch alone does not show
     iterables      the same of a stream (IterableDataset)
@@ -134,6 +134,15 @@ def begin_skorch(watch: Any) -> None:
 
     for session in _torch_sessions(watch):
         loops.watch_skorch(session, sys.modules["skorch.net"])
+
+
+def begin_lightning(watch: Any) -> None:
+    """Trainers of Lightning were imported."""
+    from .torch import loops
+
+    for name in ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer"):
+        for session in _torch_sessions(watch) if name in sys.modules else ():
+            loops.watch_lightning(session, sys.modules[name])
 
 
 def _torch_sessions(watch: Any) -> list:

@@ -72,6 +72,14 @@ keep_point(struct psi_client *client, const char *name, struct psi_point point)
     scalars->point[scalars->points++ % PSI_POINTS_MAX] = point;
 }
 
+/* How far the program will go is no curve: it is told again and again, as a metric. */
+static void
+expect_steps(struct psi_client *client, double value)
+{
+    psi_metric_set(client->metrics, PSI_METRIC_STEPS_EXPECTED,
+                   value >= 1 && value <= (double)PSI_TOLD_STEP_MAX ? (uint64_t)value : 0);
+}
+
 psd_status
 psi_client_report(struct psi_client *client, uint64_t step, const char *name, double value,
                   struct psd_error *err)
@@ -82,6 +90,10 @@ psi_client_report(struct psi_client *client, uint64_t step, const char *name, do
     if (step > PSI_TOLD_STEP_MAX) {
         return psi_fail(err, PSD_ERR_INVALID, "report %s: step %" PRIu64 ", expected 0..2^62",
                         known, step);
+    }
+    if (strcmp(known, "steps_total") == 0) {
+        expect_steps(client, value);
+        return PSD_OK;
     }
     client->scalars.reported = true;
     client->ping.step = step;

@@ -3,6 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -91,6 +92,46 @@ test_the_last_numbers_are_told_before_it_leaves(void **state)
     client_bed_stop(bed);
 }
 
+static uint64_t
+metric_of(const struct psi_telling *telling, enum psi_metric metric)
+{
+    for (uint32_t i = 0; i < telling->metrics; i++) {
+        if (telling->metric[i].metric == metric) {
+            return telling->metric[i].value;
+        }
+    }
+    return 0;
+}
+
+/* If this fails, nobody learns when a job will end; or the number of its steps is taken for a curve,
+ * or for the step it is at. */
+static void
+test_how_far_it_will_go_is_told(void **state)
+{
+    struct client_bed *bed = client_bed_start(1, PSI_DEATH_FAIL, BED_CHUNK_BYTES);
+    const struct psi_telling *telling;
+
+    (void)state;
+    subscribe(bed, EVERY_MS);
+    assert_non_null(told(bed));
+    report(bed, 7, "", 0);
+    report(bed, 0, "steps_total", 5000);
+    for (unsigned i = 0; i < 2; i++) { /* whoever comes later hears it, too */
+        psi_master_link_tell(&bed->client->master);
+        telling = told(bed);
+        assert_non_null(telling);
+        assert_int_equal(metric_of(telling, PSI_METRIC_STEPS_EXPECTED), 5000);
+        assert_int_equal(telling->points, 0);
+        assert_int_equal(telling->step, 7);
+    }
+    report(bed, 0, "steps_total", NAN); /* it does not know any more */
+    psi_master_link_tell(&bed->client->master);
+    telling = told(bed);
+    assert_non_null(telling);
+    assert_int_equal(metric_of(telling, PSI_METRIC_STEPS_EXPECTED), 0);
+    client_bed_stop(bed);
+}
+
 /* If this fails, a program that reports under many names stops, or nobody sees what was lost. */
 static void
 test_a_name_too_many_is_counted(void **state)
@@ -165,6 +206,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_could_not_be_sent_is_told_later),
         cmocka_unit_test(test_the_last_numbers_are_told_before_it_leaves),
+        cmocka_unit_test(test_how_far_it_will_go_is_told),
         cmocka_unit_test(test_a_name_too_many_is_counted),
         cmocka_unit_test(test_what_is_shown_of_a_report),
         cmocka_unit_test(test_it_stops_when_nobody_watches),

@@ -46,7 +46,6 @@ struct feed_job {
     uint64_t started_unix_ms;
     uint32_t workers;
     uint32_t servers;
-    uint64_t steps_total; /* 0: not known */
 };
 
 struct feed_process {
@@ -116,6 +115,9 @@ char *feed_trace(struct feed *feed, uint32_t steps);
 /* All curves: "worker,name,step,unix_ms,value" and a line for each point. False: it could not be
  * written. */
 bool feed_csv(struct feed *feed, FILE *stream);
+
+/* The step at which the job is expected to end, as its workers say; 0: they do not. */
+uint64_t feed_steps_total(struct feed *feed);
 
 /* Who is waited for, in one sentence: "step 812: 61 % of the time everybody waited for worker 3 on
  * node7, which computed 2.1x as long as the median"; "" while too little is known. */

@@ -62,6 +62,7 @@ static json_t *
 tell_job(const struct feed *feed)
 {
     static const char *const phases[] = {"starting", "running", "ending", "ended"};
+    const uint64_t expected = feed_expected(feed);
     json_t *job = json_object();
     uint64_t slowest;
     uint64_t furthest;
@@ -77,7 +78,7 @@ tell_job(const struct feed *feed)
     set(job, "workers", number(feed->workers));
     set(job, "servers", number(feed->servers));
     set(job, "version", json_string(PSD_VERSION));
-    set(job, "steps_total", feed->steps_total > 0 ? number(feed->steps_total) : json_null());
+    set(job, "steps_total", expected > 0 ? number(expected) : json_null());
     set(job, "step", number(slowest));
     set(job, "rate", real(rate));
     set(job, "log_directory", json_text(feed->log_directory));

@@ -36,7 +36,6 @@ feed_create(const struct feed_job *job)
     feed->begun_ms = psi_monotonic_ms();
     feed->workers = job->workers;
     feed->servers = job->servers;
-    feed->steps_total = job->steps_total;
     feed->slots = 1 + job->servers + job->workers;
     feed->first_line = 1;
     feed->members = calloc(feed->slots, sizeof(*feed->members));
@@ -146,6 +145,30 @@ feed_metric(const struct feed_member *member, enum psi_metric metric)
         sum += member->counts[i].value[metric];
     }
     return sum;
+}
+
+uint64_t
+feed_expected(const struct feed *feed)
+{
+    uint64_t furthest = 0;
+
+    for (uint32_t slot = 1 + feed->servers; slot < feed->slots; slot++) {
+        const uint64_t told = feed_metric(&feed->members[slot], PSI_METRIC_STEPS_EXPECTED);
+
+        furthest = told > furthest ? told : furthest;
+    }
+    return furthest;
+}
+
+uint64_t
+feed_steps_total(struct feed *feed)
+{
+    uint64_t steps;
+
+    pthread_mutex_lock(&feed->lock);
+    steps = feed_expected(feed);
+    pthread_mutex_unlock(&feed->lock);
+    return steps;
 }
 
 /* ---- logs and events ----------------------------------------------------------------------- */

@@ -92,7 +92,6 @@ struct feed {
     uint64_t ended_ms; /* since then; 0: it has not */
     uint32_t workers;
     uint32_t servers;
-    uint64_t steps_total;
     enum feed_phase phase;
 
     bool has_cause;
@@ -123,6 +122,9 @@ uint64_t feed_elapsed_ms(const struct feed *feed);
 uint64_t feed_metric(const struct feed_member *member, enum psi_metric metric);
 
 struct feed_member *feed_member_of(struct feed *feed, psd_role role, uint32_t index);
+
+/* With the lock held: the furthest that a worker expects to go. */
+uint64_t feed_expected(const struct feed *feed);
 
 /* feed_words.c; with the lock held */
 void feed_say(const struct feed *feed, char *text_p, size_t size);

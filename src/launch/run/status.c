@@ -244,6 +244,27 @@ status_nodes(struct status *status, struct psd_node *nodes_p, size_t capacity)
     return count;
 }
 
+/* "step 140 of 2000  11.2 steps/s, 166 s left": what is not known is not said. */
+static int
+steps_text(const struct status_figures *figures, uint64_t total, char *text_p, size_t size)
+{
+    const bool has_total = total >= figures->step && total > 0;
+    int used = snprintf(text_p, size, "  step %llu", (unsigned long long)figures->step);
+
+    if (has_total && (size_t)used < size) {
+        used += snprintf(text_p + used, size - (size_t)used, " of %llu", (unsigned long long)total);
+    }
+    if (figures->steps_per_s >= 0 && (size_t)used < size) {
+        used +=
+            snprintf(text_p + used, size - (size_t)used, "  %.1f steps/s", figures->steps_per_s);
+    }
+    if (has_total && figures->steps_per_s > 0 && (size_t)used < size) {
+        used += snprintf(text_p + used, size - (size_t)used, ", %.0f s left",
+                         (double)(total - figures->step) / figures->steps_per_s);
+    }
+    return used;
+}
+
 void
 status_text(struct status *status, uint64_t elapsed_ms, uint32_t workers, char *text_p, size_t size)
 {
@@ -272,11 +293,8 @@ status_text(struct status *status, uint64_t elapsed_ms, uint32_t workers, char *
         used += snprintf(text_p + used, size - (size_t)used, " (%u done)", figures.workers_done);
     }
     if (known && figures.workers_running > 0 && used > 0 && (size_t)used < size) {
-        used += snprintf(text_p + used, size - (size_t)used, "  step %llu",
-                         (unsigned long long)figures.step);
-    }
-    if (known && figures.steps_per_s >= 0 && used > 0 && (size_t)used < size) {
-        used += snprintf(text_p + used, size - (size_t)used, "  %.1f steps/s", figures.steps_per_s);
+        used += steps_text(&figures, status->feed != NULL ? feed_steps_total(status->feed) : 0,
+                           text_p + used, size - (size_t)used);
     }
     if (known && figures.value_name[0] != '\0' && used > 0 && (size_t)used < size) {
         snprintf(text_p + used, size - (size_t)used, "  %.31s %.4g", figures.value_name,

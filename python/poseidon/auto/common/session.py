@@ -12,7 +12,7 @@ import importlib
 import multiprocessing
 import os
 import sys
-from typing import Any, NoReturn
+from typing import Any, Callable, NoReturn
 
 from . import files, notes, seeds
 
@@ -51,6 +51,14 @@ class Session:
         self._saved: set[str] = set()  # files that worker 0 alone writes
         self.private_files = False  # all workers have agreed that each has its own files
         self._steps = 0
+        self._trainings = 0  # that a library has begun which knows how long they are
+        self.remaining: Callable[[], float] | None = None  # steps of the one that runs, after this step
+
+    def expect_steps(self, remaining: Callable[[], float]) -> None:
+        """A library begins to train, and knows how many steps are left. Of a script that trains twice nobody knows how
+        often it will."""
+        self._trainings += 1
+        self.remaining = remaining if self._trainings == 1 else None
 
     # ---- how it ends
 

@@ -12,13 +12,14 @@ from . import everyone
 class First(keras.callbacks.Callback):
     """Comes before those of the script."""
 
-    def __init__(self, session, fitted):
+    def __init__(self, session, fitted, first_epoch):
         super().__init__()
-        self._session, self._fitted = session, fitted
+        self._session, self._fitted, self._first_epoch = session, fitted, first_epoch
 
     def on_train_begin(self, logs=None):
         """The function that trains is made."""
         self._fitted.begin()
+        self._session.begin_training(self.model, self.params, self._first_epoch)
 
     def on_epoch_begin(self, epoch, logs=None):
         """Counts anew."""

@@ -6,6 +6,7 @@ data is this worker's, steps.py how gradients become those of the whole. Before 
 script's own train_step is tried on a part of a batch (trial.py)."""
 
 import contextlib
+import math
 import os
 import sys
 
@@ -108,7 +109,7 @@ class KerasSession(Session):
         try:
             return own(model, pieces.dataset, epochs=epochs,
                        verbose=verbose if self.rank == 0 else 0, validation_data=validation_data,
-                       callbacks=self._callbacks(callbacks, fitted), initial_epoch=initial_epoch,
+                       callbacks=self._callbacks(callbacks, fitted, initial_epoch), initial_epoch=initial_epoch,
                        steps_per_epoch=steps_per_epoch, shuffle=False, **rest)
         finally:
             self.in_fit = False
@@ -144,10 +145,19 @@ class KerasSession(Session):
         fitted.enter(pieces)
         return fitted
 
-    def _callbacks(self, given, fitted):
+    def _callbacks(self, given, fitted, first_epoch):
         writers = (keras.callbacks.CSVLogger, keras.callbacks.TensorBoard)
         kept = [each for each in given or () if self.rank == 0 or not isinstance(each, writers)]
-        return [First(self, fitted), *kept, Last(self, fitted, kept)]
+        return [First(self, fitted, first_epoch), *kept, Last(self, fitted, kept)]
+
+    def begin_training(self, model, params, first_epoch):
+        """fit knows how long it will be, unless the data has no length."""
+        steps, epochs = (params or {}).get("steps"), (params or {}).get("epochs")
+        if steps is None or epochs is None:
+            steps = math.inf
+        together = getattr(model, "steps_per_execution", 1) or 1  # Keras tells of these once
+        end = self._steps + math.ceil(steps / together) * (epochs - first_epoch) if math.isfinite(steps) else math.inf
+        self.expect_steps(lambda: end - self._steps)
 
     def trained(self, model, pieces, logs=None):
         """A step is over."""
@@ -156,6 +166,7 @@ class KerasSession(Session):
         if self._progress is None:
             self._progress = Progress()
         self._progress.loss = (logs or {}).get("loss")
+        self._progress.remaining = self.remaining
         self._progress.step(self.count_step())
         self.checks.look(self._steps)
         if self._steps == 1 and self.rank == 0:

@@ -13,7 +13,9 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _FRAMEWORKS = {"torch": "begin", "tensorflow": "begin_tensorflow", "keras": "begin_keras",
                "tf_keras": "begin_tf_keras", "jax": "begin_jax", "optax": "begin_optax",
                "transformers.trainer": "begin_huggingface", "accelerate.accelerator": "begin_huggingface",
-               "ignite.engine": "begin_ignite", "skorch.net": "begin_skorch"}
+               "ignite.engine": "begin_ignite", "skorch.net": "begin_skorch",
+               "lightning.pytorch.trainer.trainer": "begin_lightning",
+               "pytorch_lightning.trainer.trainer": "begin_lightning"}
 # What a script of PyTorch has in its text.
 _LIBRARIES = (b"torch", b"lightning", b"transformers", b"accelerate", b"ignite", b"skorch", b"fastai", b"timm")
 # How variables end that tell a script which worker it is.

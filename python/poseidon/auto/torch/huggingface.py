@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 
+from . import loops
 from .lineage import tensors_of
 from .shards import COUNTED
 
@@ -30,6 +31,7 @@ def apply(session: TorchSession) -> None:
     trainer = _class_of("transformers.trainer", "Trainer")
     if trainer is not None:
         trainer.get_train_dataloader = _expecting(session, trainer.get_train_dataloader)
+        trainer.train = loops.counting(session, trainer.train, _steps_left)
         module = sys.modules["transformers.trainer"]
         if hasattr(module, "skip_first_batches"):  # makes another one of it, to go on in the middle of an epoch
             module.skip_first_batches = _expecting(session, module.skip_first_batches)
@@ -47,6 +49,11 @@ def _class_of(module: str, name: str) -> Any:
         return None
     found._poseidon_knows = True
     return found
+
+
+def _steps_left(trainer: Any) -> float:
+    """After the step that is being made, which it has not counted yet."""
+    return trainer.state.max_steps - trainer.state.global_step - 1
 
 
 def _keeping_whole(session: TorchSession, gather: Callable) -> Callable:

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training loops of Ignite and skorch. Only the library can tell whether it reads a loader to train or to evaluate.
-Both take the first batch of an evaluation before the model is in eval() mode. Ignite takes as many batches as it was
-told there are. skorch trains on loaders that do not shuffle."""
+"""The training loops of Ignite, skorch and Lightning.
+
+Only the library can tell whether it reads a loader to train or to evaluate. The first two take the first batch of an
+evaluation before the model is in eval() mode. Ignite takes as many batches as it was told there are. skorch trains on
+loaders that do not shuffle. Lightning, as HuggingFace's Trainer, knows how many steps there will be."""
 
 from __future__ import annotations
 
 import functools
+import math
+import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
 if TYPE_CHECKING:
@@ -48,3 +52,30 @@ def watch_skorch(session: TorchSession, net: Any) -> None:
         return loader
 
     net.NeuralNet.get_iterator = get_iterator
+
+
+def watch_lightning(session: TorchSession, trainer: Any) -> None:
+    """The module lightning.pytorch.trainer.trainer, or pytorch_lightning's."""
+    trainer.Trainer.fit = counting(session, trainer.Trainer.fit, _steps_left)
+
+
+def _steps_left(trainer: Any) -> float:
+    """After the step that is being made, which it has not counted yet. It would load its data to find out, if it had
+    not yet."""
+    return trainer.estimated_stepping_batches - trainer.global_step - 1
+
+
+def counting(session: TorchSession, train: Callable, steps_left: Callable[[Any], float]) -> Callable:
+    """A method that trains, of an object that knows how many steps are left."""
+    @functools.wraps(train)
+    def train_counted(self, *args, **kwargs):
+        trainer = weakref.ref(self)
+
+        def remaining() -> float:
+            known = trainer()
+            return math.inf if known is None else steps_left(known)
+
+        session.expect_steps(remaining)
+        return train(self, *args, **kwargs)
+
+    return train_counted

@@ -274,6 +274,7 @@ class TorchSession(Session):
         if self._progress is None:
             self._progress = Progress()
         self._progress.loss, self._loss = loss_of(self._loss), None
+        self._progress.remaining = self.remaining
         self._progress.step(self._steps, self.samples)
 
     def tell_what_is_done(self) -> None:
