@@ -6,6 +6,7 @@
 import argparse
 import array
 import os
+import sys
 import time
 
 import psdlib
@@ -32,6 +33,7 @@ def main():
     parser.add_argument("--slow", type=int, default=-1, help="rank that computes twice as long")
     parser.add_argument("--elements", type=int, default=1000)
     parser.add_argument("--names", nargs="*", default=["loss"])
+    parser.add_argument("--abandon", type=int, default=-1, help="rank that then leaves without a farewell")
     parser.add_argument("--hold", help="after its steps it waits for this file")
     args = parser.parse_args()
     context = psdlib.Context()
@@ -44,6 +46,9 @@ def main():
         for name in args.names:
             context.report(step, name, 1 / (step + 1))
         print("step", step, flush=True)
+    if context.rank == args.abandon:
+        context.abandon()
+        sys.exit(1)
     if args.hold:
         hold(args.hold)
     context.close()

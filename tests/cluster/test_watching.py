@@ -279,3 +279,15 @@ def test_metrics_and_curves_of_a_job(start, tmp_path):
         curve = [(int(row["step"]), float(row["value"])) for row in rows
                  if (row["worker"], row["name"]) == (rank, 'a "quoted", name')]
         assert curve == [(step, 1 / (step + 1)) for step in range(steps)]
+
+
+def test_the_last_numbers_of_a_worker_that_fails_are_kept(start, tmp_path):
+    """If this fails, the half second before a failure, which says most about it, is in no curve."""
+    steps = 60
+    job = start(*BRISK, "--workers", 2, "--servers", 1, "--", *paced(
+        "--ms", 20, "--steps", steps, "--abandon", 1, "--hold", tmp_path / "gate"))
+    assert job.wait(60) == 1, job.stderr()
+    (path,) = job.directory.glob("logs/*/scalars.csv")
+    with open(path, newline="") as file:
+        told = [int(row["step"]) for row in csv.DictReader(file) if row["worker"] == "1"]
+    assert told == list(range(steps))

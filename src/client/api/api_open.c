@@ -150,9 +150,13 @@ psd_close(psd_context *context)
 void
 psd_abandon(psd_context *context)
 {
-    if (context != NULL && psi_process_is_this(&context->process)) {
-        psi_context_destroy(context);
+    if (context == NULL || !psi_process_is_this(&context->process)) {
+        return;
     }
+    pthread_mutex_lock(&context->lock);
+    psi_client_tell_last(context->client); /* how it went until it failed */
+    pthread_mutex_unlock(&context->lock);
+    psi_context_destroy(context);
 }
 
 uint32_t

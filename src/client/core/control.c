@@ -319,6 +319,14 @@ psi_client_step_add(struct psi_client *client, uint64_t add, struct psd_op **op_
     return status;
 }
 
+/* What no heartbeat and no telling has told yet. */
+void
+psi_client_tell_last(struct psi_client *client)
+{
+    psi_master_link_tell(&client->master);
+    psi_client_ping(client);
+}
+
 psd_status
 psi_client_bye(struct psi_client *client, struct psd_op **op_p, struct psd_error *err)
 {
@@ -326,8 +334,7 @@ psi_client_bye(struct psi_client *client, struct psd_op **op_p, struct psd_error
     const psd_status status = control_create(client, OP_BYE, PSI_FRAME_BYE, 0, &op, err);
 
     if (status == PSD_OK) {
-        psi_master_link_tell(&client->master);
-        psi_client_ping(client); /* the last step and value, which no heartbeat has told yet */
+        psi_client_tell_last(client);
         start(op, op_p);
         psi_leave_begin(client);
     }

@@ -99,6 +99,9 @@ psd_status psi_client_report(struct psi_client *client, uint64_t step, const cha
 /* Tells the master the last report now, not with the next heartbeat. */
 void psi_client_ping(struct psi_client *client);
 
+/* It is about to leave: the last step, the last numbers that were reported. */
+void psi_client_tell_last(struct psi_client *client);
+
 bool psi_op_ended(const struct psd_op *op);
 psd_status psi_op_status(const struct psd_op *op);
 struct psd_table *psi_op_table(const struct psd_op *op);       /* of a table_open */
