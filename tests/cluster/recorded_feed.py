@@ -121,11 +121,13 @@ class Feed:
                "steps_total": None, "step": self.step, "rate": self.rate, "log_directory": "logs/poseidon_log_1"}
         sentence = (f"step {self.step}: 48 % of the time everybody waited for worker {self.straggler} on "
                     f"{self.hosts[self.straggler]}, which computed 2.1x as long as the median")
+        whole = (f"over {self.step} steps: 44 % of the time was computing, 41 % waiting for worker {self.straggler} on "
+                 f"{self.hosts[self.straggler]}")
         edges = [{"worker": worker, "server": server, "bytes_in": self.bytes // (8 + (worker * 7 + server) % 5),
                   "bytes_out": self.bytes // 9} for worker in range(self.workers) for server in range(self.servers)]
         tables = [dict(table, bytes_in=self.bytes // 4, bytes_out=self.bytes // 4) for table in self.tables]
-        return {"job": job, "cause": self.cause, "sentence": sentence, "processes": list(self.processes()), "tables": tables,
-                "edges": edges}
+        return {"job": job, "cause": self.cause, "sentence": sentence, "whole": whole, "processes": list(self.processes()),
+                "tables": tables, "edges": edges}
 
     def whole(self):
         scalars = [{"name": name, "worker": worker, "points": points} for (name, worker), points in self.scalars.items()]

@@ -235,6 +235,7 @@ def test_the_page_shows_a_job(served):
         looks.until("return document.querySelectorAll('#curve-list canvas').length === 4", what="four curves")
         looks.until("return document.querySelector('#wait-chart canvas') !== null", what="the chart of waits")
         assert "waited for worker 2 on node1" in looks.text("#sentence")
+        assert "41 % waiting for worker 2 on node1" in looks.text("#whole")
         assert looks.text("#phase") == "running" and looks.text("#job-name") == "train"
         assert looks.run("return document.querySelectorAll('#process-table tbody tr').length") == 6
         assert looks.run("return document.querySelectorAll('#table-table tbody tr').length") == 4

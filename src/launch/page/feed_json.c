@@ -419,6 +419,8 @@ feed_json(struct feed *feed, struct feed_since *since)
     set(snapshot, "job", tell_job(feed));
     set(snapshot, "cause", tell_cause(feed));
     set(snapshot, "sentence", json_text(sentence));
+    feed_say_whole(feed, sentence, sizeof(sentence));
+    set(snapshot, "whole", json_text(sentence));
     set(snapshot, "processes", tell_processes(feed));
     set(snapshot, "tables", tell_tables(feed));
     set(snapshot, "edges", tell_edges(feed));

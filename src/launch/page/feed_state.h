@@ -129,4 +129,7 @@ uint64_t feed_expected(const struct feed *feed);
 /* feed_words.c; with the lock held */
 void feed_say(const struct feed *feed, char *text_p, size_t size);
 
+/* Who was waited for in all steps of the job: "over 9000 steps: ...". */
+void feed_say_whole(const struct feed *feed, char *text_p, size_t size);
+
 #endif

@@ -245,6 +245,44 @@ test_a_slow_server_is_named(void **state)
     feed_destroy(feed);
 }
 
+/* If this fails, a report names who was slow at the end, and not who was slow most of the time; or a
+ * step that stands for others counts as one. */
+static void
+test_the_whole_job_is_summed_up(void **state)
+{
+    struct feed *feed = begin(3, 2);
+    struct feed_since since = {0};
+    json_t *seen;
+
+    (void)state;
+    for (uint64_t step = 1; step <= 10; step++) { /* worker 1 is slow in all steps, ... */
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            tell_step(feed, rank, step, rank == 1 ? 2000 : 1000, 2000);
+        }
+    }
+    for (uint64_t step = 18; step <= 90; step += 8) { /* ... of these one in eight is told ... */
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            tell_step(feed, rank, step, rank == 1 ? 2000 : 1000, 2000);
+        }
+    }
+    for (uint64_t step = 91; step <= 110; step++) { /* ... and server 1 at the end */
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            tell_step(feed, rank, step, 1000, 2000);
+        }
+    }
+    seen = snapshot(feed, &since);
+    assert_string_equal(
+        json_string_value(json_object_get(seen, "whole")),
+        "over 110 steps: 50 % of the time was computing, 41 % waiting for worker 1 on node1, "
+        "9 % waiting for server 1 on node1");
+    json_decref(seen);
+    feed_again(feed, 2, 2);
+    seen = snapshot(feed, &since);
+    assert_non_null(strstr(json_string_value(json_object_get(seen, "whole")), "over 110 steps"));
+    json_decref(seen);
+    feed_destroy(feed);
+}
+
 /* If this fails, a slow link is suspected where there is none: between processes of one machine. */
 static void
 test_there_is_no_link_within_a_machine(void **state)
@@ -623,6 +661,7 @@ main(void)
         cmocka_unit_test(test_of_fast_steps_many_are_looked_at),
         cmocka_unit_test(test_a_slow_server_is_named),
         cmocka_unit_test(test_there_is_no_link_within_a_machine),
+        cmocka_unit_test(test_the_whole_job_is_summed_up),
         cmocka_unit_test(test_no_server_is_named_for_all),
         cmocka_unit_test(test_steps_go_on_without_those_that_left),
         cmocka_unit_test(test_nobody_is_blamed_before_all_have_told),

@@ -184,6 +184,73 @@ feed_say(const struct feed *feed, char *text_p, size_t size)
     }
 }
 
+/* ---- the whole job ------------------------------------------------------------------------- */
+
+enum { NAMED_MAX = 3, WORTH_ADDING = 5 /* per cent of all steps */ };
+
+struct share {
+    uint32_t slot; /* of the member */
+    uint64_t us;
+};
+
+/* The longest first. What falls out of its place goes to the next. */
+static void
+rank_share(struct share named[NAMED_MAX], struct share share)
+{
+    for (unsigned i = 0; i < NAMED_MAX; i++) {
+        if (share.us > named[i].us) {
+            const struct share next = named[i];
+
+            named[i] = share;
+            share = next;
+        }
+    }
+}
+
+static void
+find_shares(const struct feed *feed, struct share named[NAMED_MAX])
+{
+    const struct waits_whole *whole = &feed->waits.whole;
+
+    for (uint32_t server = 0; server < feed->servers && server < PSI_SERVERS_MAX; server++) {
+        rank_share(named, (struct share){.slot = 1 + server, .us = whole->server_us[server]});
+    }
+    for (uint32_t rank = 0; rank < feed->workers && rank < feed->waits.workers; rank++) {
+        rank_share(named,
+                   (struct share){.slot = 1 + feed->servers + rank, .us = whole->worker_us[rank]});
+    }
+}
+
+void
+feed_say_whole(const struct feed *feed, char *text_p, size_t size)
+{
+    const struct waits_whole *whole = &feed->waits.whole;
+    struct share named[NAMED_MAX] = {0};
+    char name[FEED_HOST_BYTES + 32];
+    size_t used;
+
+    text_p[0] = '\0';
+    if (whole->steps < WAITS_LOOK_MIN || whole->total_us == 0) {
+        return;
+    }
+    find_shares(feed, named);
+    used = (size_t)snprintf(text_p, size, "over %llu steps: %u %% of the time was computing",
+                            (unsigned long long)whole->steps,
+                            per_cent(whole->compute_us, whole->total_us));
+    for (unsigned i = 0; i < NAMED_MAX && used < size; i++) {
+        const unsigned share = per_cent(named[i].us, whole->total_us);
+        const bool is_server = named[i].slot <= feed->servers;
+
+        if (share < WORTH_ADDING) {
+            break;
+        }
+        name_member(&feed->members[named[i].slot], is_server ? "server" : "worker",
+                    is_server ? named[i].slot - 1 : named[i].slot - 1 - feed->servers, name,
+                    sizeof(name));
+        used += (size_t)snprintf(text_p + used, size - used, ", %u %% waiting for %s", share, name);
+    }
+}
+
 void
 feed_sentence(struct feed *feed, char *text_p, size_t size)
 {

@@ -12,6 +12,7 @@ enum {
     CELLS = 65536,                  /* times that are kept until all workers have told */
     WINDOW_MIN = 2 * PSI_STEPS_MAX, /* one worker may tell twice before another tells once */
     WINDOW_MAX = 512,
+    UNTOLD_MAX = 65536, /* steps that one row may stand for */
 };
 
 /* How many have told of a step. */
@@ -40,9 +41,10 @@ waits_init(struct waits *waits, uint32_t workers)
     waits->order = calloc(waits->workers, sizeof(*waits->order));
     waits->worker = calloc(waits->workers, sizeof(*waits->worker));
     waits->rows = calloc(WAITS_KEPT, sizeof(*waits->rows));
+    waits->whole.worker_us = calloc(waits->workers, sizeof(*waits->whole.worker_us));
     return late_init(&waits->late, waits->workers) && waits->steps != NULL &&
            waits->times != NULL && waits->order != NULL && waits->worker != NULL &&
-           waits->rows != NULL;
+           waits->rows != NULL && waits->whole.worker_us != NULL;
 }
 
 void
@@ -53,7 +55,20 @@ waits_fini(struct waits *waits)
     free(waits->order);
     free(waits->worker);
     free(waits->rows);
+    free(waits->whole.worker_us);
     late_fini(&waits->late);
+}
+
+/* Whoever has the same number is the same to who reads it. */
+static void
+carry_whole(struct waits *fresh, const struct waits *old)
+{
+    uint64_t *worker_us = fresh->whole.worker_us;
+    const uint32_t both = fresh->workers < old->workers ? fresh->workers : old->workers;
+
+    memcpy(worker_us, old->whole.worker_us, both * sizeof(*worker_us));
+    fresh->whole = old->whole;
+    fresh->whole.worker_us = worker_us;
 }
 
 bool
@@ -67,6 +82,7 @@ waits_again(struct waits *waits, uint32_t workers)
         return false;
     }
     fresh.number = fresh.begun = waits->number;
+    carry_whole(&fresh, waits);
     waits->rows = fresh.rows;
     fresh.rows = rows;
     waits_fini(waits);
@@ -139,6 +155,28 @@ last_server(const struct waits *waits, uint32_t slot, uint32_t count)
     return found;
 }
 
+/* Steps may go back, and the first may be any: then it counts for itself. */
+static void
+add_to_whole(struct waits *waits, const struct waits_row *row)
+{
+    const struct waits_row *before =
+        waits->number > waits->begun ? &waits->rows[(waits->number - 1) % WAITS_KEPT] : NULL;
+    const uint64_t apart =
+        before != NULL && row->step > before->step ? row->step - before->step : 1;
+    const uint64_t weight = apart <= UNTOLD_MAX ? apart : 1;
+    struct waits_whole *whole = &waits->whole;
+
+    whole->steps += weight;
+    whole->total_us += weight * row->total_us;
+    whole->compute_us += weight * ((uint64_t)row->compute_us + row->encode_us);
+    if (row->server < PSI_SERVERS_MAX) {
+        whole->server_us[row->server] += weight * ((uint64_t)row->server_us + row->apply_us);
+    }
+    if (row->worker < waits->workers) {
+        whole->worker_us[row->worker] += weight * row->worker_us;
+    }
+}
+
 /* How the one in the middle fared, which had to wait for the slowest. What it slept after the step had
  * ended for most is its own affair, and a part of its next step. */
 static void
@@ -188,6 +226,7 @@ make_row(struct waits *waits, uint32_t slot)
     row.end_us = waits->knows_late ? waits->late.ended_us : 0;
     row.worker = count > 1 ? waits->order[count - 1] : WAITS_NOBODY;
     row.server = last_server(waits, slot, count);
+    add_to_whole(waits, &row);
     waits->rows[waits->number++ % WAITS_KEPT] = row;
 }
 

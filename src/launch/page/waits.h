@@ -45,6 +45,15 @@ struct waits_row {
     int64_t end_us;    /* on the clock of some worker; 0: not known */
 };
 
+/* All steps of the job, in sum: one that was told counts for those before it that were not. */
+struct waits_whole {
+    uint64_t steps;
+    uint64_t total_us;
+    uint64_t compute_us;
+    uint64_t server_us[PSI_SERVERS_MAX]; /* by which was the last that answered */
+    uint64_t *worker_us;                 /* owned; by which was waited for */
+};
+
 /* Thread: guarded by its owner. */
 struct waits {
     uint32_t workers;
@@ -62,8 +71,9 @@ struct waits {
     uint64_t number;             /* of rows, ever */
     uint64_t begun;              /* `number` when the job was begun, or begun anew */
     struct waits_row *rows;      /* owned; [number % WAITS_KEPT] */
-    bool waits_for_workers;      /* some table has rounds or a bound */
-    uint32_t apply_us;           /* of the busiest server, for a step, lately */
+    struct waits_whole whole;
+    bool waits_for_workers; /* some table has rounds or a bound */
+    uint32_t apply_us;      /* of the busiest server, for a step, lately */
 };
 
 bool waits_init(struct waits *waits, uint32_t workers); /* false: no memory */

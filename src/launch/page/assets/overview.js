@@ -80,9 +80,11 @@ function sentence() {
   return job.phase === "running" ? "The job is running." : words[job.phase] || "Waiting for the job.";
 }
 
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
 function showSentence() {
-  const text = sentence();
-  setText(byId("sentence"), text.charAt(0).toUpperCase() + text.slice(1));
+  setText(byId("sentence"), capital(sentence()));
+  setText(byId("whole"), capital(state.whole || ""));
 }
 
 function showEvents() {
