@@ -696,9 +696,10 @@ def test_show_of_a_running_job(held):
     assert all(process["state"] == "running" for process in story["processes"])
     lines = verb(held, "show").splitlines()
     heads = [line for line in lines if line.startswith("PROCESS")][0].split()
-    assert heads == ["PROCESS", "MACHINE", "COMMAND", "HOSTNAME", "STATUS", "CREATED", "STEP",
+    assert heads == ["PROCESS", "MACHINE", "COMMAND", "HOSTNAME", "PID", "STATUS", "CREATED", "STEP",
                      "STEPS/S", "VALUE", "ADDRESS"]
     row = [line for line in lines if line.startswith("worker0")][0]
+    assert f' {story["processes"][3]["pid"]} ' in row
     assert "loss=0.0666667" in row and "running" in row and "..." in row
     assert "worker.py" in verb(held, "show", "--no_trunc")
     assert verb(held, "list").splitlines()[1].split()[:3] == ["held", str(held.process.pid),

@@ -101,15 +101,18 @@ add_machines(struct table *table, const json_t *job)
     }
 }
 
-/* done(0), failed(3), failed(signal 9), running, scheduled */
+/* done(0), failed(3), failed(signal 9), running, "running, restarted 2x", scheduled */
 static void
 say_state(const json_t *process, char *text_p, size_t size)
 {
     const json_t *code = json_object_get(process, "code");
     const json_t *number = json_object_get(process, "signal");
     const char *state = text_of(process, "state");
+    const long long restarts = number_of(process, "restarts");
 
-    if (json_is_integer(number)) {
+    if (strcmp(state, "running") == 0 && restarts > 0) {
+        snprintf(text_p, size, "%s, restarted %lldx", state, restarts);
+    } else if (json_is_integer(number)) {
         snprintf(text_p, size, "%s(signal %lld)", state, number_of(process, "signal"));
     } else if (json_is_integer(code)) {
         snprintf(text_p, size, "%s(%lld)", state, number_of(process, "code"));
@@ -133,6 +136,11 @@ add_process(struct table *table, const json_t *process, bool whole)
     table_cell(table, "%s", text_of(process, "machine"));
     table_cell(table, "%s", command);
     table_cell(table, "%s", text_of(process, "hostname"));
+    if (number_of(process, "pid") > 0) {
+        table_cell(table, "%lld", number_of(process, "pid"));
+    } else {
+        table_cell(table, "-");
+    }
     table_cell(table, "%s", state);
     table_cell(table, "%s", age);
     if (worker && json_object_get(process, "step") != NULL) {
@@ -155,8 +163,9 @@ add_process(struct table *table, const json_t *process, bool whole)
 static void
 print_job(const json_t *job, bool whole)
 {
-    static const char *const heads[] = {"PROCESS", "MACHINE", "COMMAND", "HOSTNAME", "STATUS",
-                                        "CREATED", "STEP",    "STEPS/S", "VALUE",    "ADDRESS"};
+    static const char *const heads[] = {"PROCESS", "MACHINE", "COMMAND", "HOSTNAME",
+                                        "PID",     "STATUS",  "CREATED", "STEP",
+                                        "STEPS/S", "VALUE",   "ADDRESS"};
     const char *logs = text_of(job, "logs");
     struct table table = {0};
     const json_t *process;
@@ -168,7 +177,7 @@ print_job(const json_t *job, bool whole)
     add_machines(&table, job);
     table_print(&table, stdout);
     printf("\n");
-    table_begin(&table, heads, 10);
+    table_begin(&table, heads, sizeof(heads) / sizeof(heads[0]));
     json_array_foreach(json_object_get(job, "processes"), i, process)
     {
         add_process(&table, process, whole);

@@ -138,6 +138,7 @@ tell_process(const struct run *run, uint32_t slot, const struct psd_node *nodes,
     const struct watch_slot *state = &run->watch.slots[slot];
     const struct host *host = &run->hosts[run->layout->machine_of[slot]];
     const struct psd_node *node = find_node(nodes, count, role, rank);
+    const bool ended = process->end_ms != 0 && !state->alive; /* else that was an earlier life */
     json_t *value = json_object();
 
     json_object_set_new(value, "name", json_string(process->name));
@@ -148,12 +149,11 @@ tell_process(const struct run *run, uint32_t slot, const struct psd_node *nodes,
     json_object_set_new(value, "pid", json_integer(process->pid));
     json_object_set_new(value, "state", json_string(process_state(run, slot)));
     json_object_set_new(value, "started", moment(process->start_ms));
-    json_object_set_new(value, "ended", moment(process->end_ms));
+    json_object_set_new(value, "ended", moment(ended ? process->end_ms : 0));
     json_object_set_new(value, "code",
-                        process->end_ms == 0 || state->signal != 0 ? json_null()
-                                                                   : json_integer(state->code));
+                        ended && state->signal == 0 ? json_integer(state->code) : json_null());
     json_object_set_new(value, "signal",
-                        state->signal == 0 ? json_null() : json_integer(state->signal));
+                        ended && state->signal != 0 ? json_integer(state->signal) : json_null());
     json_object_set_new(value, "restarts", json_integer(state->restarts));
     json_object_set_new(value, "cause", json_boolean(end_text_is_process(run, slot)));
     json_object_set_new(value, "command",
