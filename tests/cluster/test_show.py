@@ -82,11 +82,15 @@ def test_show_while_the_job_gathers(hand):
 def test_show_tells_the_lost_and_the_done(start, tmp_path):
     """If this fails, a dead worker looks alive."""
     gate = tmp_path / "gate"
-    job = start(*BRISK, "--workers", 3, "--on_worker_death=continue", "--", *python_worker(
+    name = f"lost-{uuid.uuid4().hex[:8]}"
+    job = start(*BRISK, "--name", name, "--workers", 3, "--on_worker_death=continue", "--", *python_worker(
         "--steps", 30, "--die", "1:done:3", "--hold", f"15:{gate}"))
     job.wait_for_output("holding")
     wait_for(lambda: job.nodes()[-2]["state"] == "lost", 10, "worker 1 is lost")
     assert [node["state"] for node in job.nodes()][-3:] == ["running", "lost", "running"]
+    feed = json.loads(run(program("psd_run"), "show", "--json", name).stdout)["feed"]
+    (lost,) = [event["text"] for event in feed["events"] if event["kind"] == "lost"]
+    assert lost.startswith("worker 1 ") and lost.endswith("the job goes on without it"), feed["events"]
     gate.touch()
     assert job.wait() == 0, job.stderr()
 

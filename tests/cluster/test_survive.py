@@ -6,10 +6,12 @@ import json
 import os
 import re
 import signal
+import subprocess
+import uuid
 
 import pytest
 
-from helpers import BRISK, DEAD_MS, python_worker, wait_for
+from helpers import BRISK, DEAD_MS, program, python_worker, wait_for
 
 # Three chunks a table, and a small table whose values go another way.
 SUMS = ("--sum", "--awkward", "--elements", 150_000, "--steps", 60)
@@ -59,6 +61,29 @@ def test_server_killed_changes_no_bit(start, way, servers, memory):
     failovers = result(job)["failovers"]
     assert [one["process"] for one in failovers] == ["server0"] * 3
     assert all(0 < one["seconds"] < 20 for one in failovers)
+
+
+def test_what_is_shown_of_a_server_that_was_started_again(start, tmp_path):
+    """If this fails, a server that runs is shown with the signal that ended an earlier life of it; or those who watch do
+    not see that it was replaced."""
+    name = f"back-{uuid.uuid4().hex[:8]}"
+    gate = tmp_path / "gate"
+    job = train(start, "--name", name, arguments=(*SUMS, "--hold", f"20:{gate}"))
+    kill(job, "server0", 1)
+
+    def shown(*more):
+        return subprocess.run([program("psd_run"), "show", *more, name], capture_output=True, text=True, timeout=20,
+                              check=True).stdout
+
+    row = next(line for line in shown().splitlines() if line.startswith("server0"))
+    assert f" {job.pid_of('server0')} " in row and "running, restarted 1x" in row and "signal" not in row, row
+    story = json.loads(shown("--json"))
+    server = next(process for process in story["processes"] if process["name"] == "server0")
+    assert [server[key] for key in ("state", "code", "signal", "ended", "restarts")] == ["running", None, None, None, 1]
+    told = [event["text"] for event in story["feed"]["events"] if event["kind"] == "failover"]
+    assert len(told) == 2 and "it is started again" in told[0] and "is back after" in told[1], story["feed"]["events"]
+    gate.touch()
+    assert job.wait(60) == 0, job.stderr()
 
 
 def test_silent_server_makes_room_for_another_life(start):

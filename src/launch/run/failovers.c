@@ -65,7 +65,8 @@ failovers_begin(struct run *run, uint32_t slot)
         end_text_exit(run, slot, server->code, server->signal, why, sizeof(why));
         end_text_delay(server->delay_ms, when, sizeof(when));
     }
-    console_say(&run->console, "%s; it is started again, %s, and the job goes on", why, when);
+    console_tell(&run->console, CONSOLE_FAILOVER,
+                 "%s; it is started again, %s, and the job goes on", why, when);
     runlog_line(&run->runlog, "FAILOVER", "%s; it is started again, %s", why, when);
     remember(run, slot, why);
 }
@@ -78,7 +79,8 @@ failovers_hosted(struct run *run, uint32_t slot)
     char why[FAILOVER_WHY_MAX];
 
     end_text_exit(run, slot, server->code, server->signal, why, sizeof(why));
-    console_say(&run->console, "%s; another server takes its part, and the job goes on", why);
+    console_tell(&run->console, CONSOLE_FAILOVER,
+                 "%s; another server takes its part, and the job goes on", why);
     runlog_line(&run->runlog, "FAILOVER", "%s; another server takes its part", why);
     remember(run, slot, why);
     failover = find_open(run, slot);
@@ -106,7 +108,8 @@ failovers_end(struct run *run, uint32_t slot)
     failover->back_ms = psi_monotonic_ms();
     end_text_name(run, slot, who, sizeof(who));
     snprintf(what, sizeof(what), failover->is_hosted ? "the part of %s" : "%s", who);
-    console_say(&run->console, "%s is back after %.1f s", what, seconds_of(failover));
+    console_tell(&run->console, CONSOLE_FAILOVER, "%s is back after %.1f s", what,
+                 seconds_of(failover));
     runlog_line(&run->runlog, "FAILOVER", "%s is back after %.3f s", what, seconds_of(failover));
 }
 

@@ -27,14 +27,13 @@ heard_line(void *context, const char *process, bool is_error, const char *text, 
 
 /* All that psd_run tells people is worth telling those who watch. */
 static void
-heard_word(void *context, const char *text)
+heard_word(void *context, enum console_kind kind, const char *text)
 {
+    static const enum feed_kind kinds[] = {
+        [CONSOLE_NOTE] = FEED_NOTE, [CONSOLE_LOSS] = FEED_LOSS, [CONSOLE_FAILOVER] = FEED_FAILOVER};
     const struct run *run = context;
-    const bool failover = strstr(text, "started again") != NULL ||
-                          strstr(text, "takes its part") != NULL ||
-                          strstr(text, "is back after") != NULL;
 
-    feed_event(run->feed, failover ? FEED_FAILOVER : FEED_NOTE, "%s", text);
+    feed_event(run->feed, kinds[kind], "%s", text);
 }
 
 /* Who wants to see the curves elsewhere gets the job all the same. */
@@ -107,7 +106,7 @@ state_of(const struct run *run, uint32_t slot)
     const struct process *process = &run->processes[slot];
 
     if (state->alive) {
-        return FEED_RUNNING;
+        return state->doomed_ms != 0 ? FEED_LOST : FEED_RUNNING; /* it counts as dead */
     }
     if (process->start_ms == 0 && process->error == 0) {
         return FEED_STARTING;

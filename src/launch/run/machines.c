@@ -188,7 +188,8 @@ welcome_back(struct run *run, struct host *host, const struct join_member *membe
         close(line);
         return;
     }
-    console_say(&run->console, "%s is back, on %s", host->machine->name, member->host);
+    console_tell(&run->console, CONSOLE_FAILOVER, "%s is back, on %s", host->machine->name,
+                 member->host);
     runlog_line(&run->runlog, "MACHINE-BACK", "%s on %s, pid %d", host->machine->name, member->host,
                 member->pid);
     host_welcome(host, member, line);

@@ -186,9 +186,10 @@ report_lost(struct run *run, struct host *host, pid_t pid, const char *how)
              how != NULL ? how : ended, processes);
     runlog_line(&run->runlog, "MACHINE-LOST", "%s", host->loss);
     if (run->watch.config.on_worker_death == WATCH_CONTINUE) {
-        console_say(&run->console, "%s", host->loss);
+        console_tell(&run->console, CONSOLE_LOSS, "%s", host->loss);
     } else if (host->machine->workers > 0 && watch_replaces(&run->watch)) {
-        console_say(&run->console, "%s; the job waits until it is started again", host->loss);
+        console_tell(&run->console, CONSOLE_LOSS, "%s; the job waits until it is started again",
+                     host->loss);
     }
 }
 
@@ -236,10 +237,10 @@ report_exit(struct run *run, const struct watch_event *event)
         char when[32];
 
         end_text_delay(slot->delay_ms, when, sizeof(when));
-        console_say(&run->console, "%s; restart %u of %u, %s", text, slot->restarts,
-                    run->watch.config.max_restarts, when);
+        console_tell(&run->console, CONSOLE_FAILOVER, "%s; restart %u of %u, %s", text,
+                     slot->restarts, run->watch.config.max_restarts, when);
     } else {
-        console_say(&run->console, "%s; the job goes on without it", text);
+        console_tell(&run->console, CONSOLE_LOSS, "%s; the job goes on without it", text);
     }
 }
 
@@ -250,8 +251,8 @@ report_told(struct run *run, const struct psi_tiding *tiding, uint32_t slot)
 
     if (tiding->kind == PSI_TIDING_LOST && run->watch.slots[slot].doomed_ms != 0) {
         end_text_name(run, slot, who, sizeof(who));
-        console_say(&run->console, "%s counts as dead: %s; it is killed if it does not end", who,
-                    tiding->text);
+        console_tell(&run->console, CONSOLE_LOSS,
+                     "%s counts as dead: %s; it is killed if it does not end", who, tiding->text);
     }
 }
 

@@ -142,23 +142,40 @@ console_line(struct console *console, enum launch_role role, const char *name, c
     draw_status(console);
 }
 
-void
-console_say(struct console *console, const char *format, ...)
+__attribute__((format(printf, 3, 0))) static void
+say(struct console *console, enum console_kind kind, const char *format, va_list args)
 {
     char line[2048] = "psd_run: ";
     const size_t used = strlen(line);
-    va_list args;
 
-    va_start(args, format);
     vsnprintf(line + used, sizeof(line) - used - 1, format, args);
-    va_end(args);
     if (console->listener.said != NULL) {
-        console->listener.said(console->listener.context, line + used);
+        console->listener.said(console->listener.context, kind, line + used);
     }
     strcat(line, "\n");
     erase_status(console);
     outlet_put(err_of(console), line, strlen(line), true, &console->waiter);
     draw_status(console);
+}
+
+void
+console_say(struct console *console, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    say(console, CONSOLE_NOTE, format, args);
+    va_end(args);
+}
+
+void
+console_tell(struct console *console, enum console_kind kind, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    say(console, kind, format, args);
+    va_end(args);
 }
 
 void

@@ -13,9 +13,16 @@
 #include "launch/rules/role.h"
 #include "launch/tell/outlet.h"
 
+/* What a message of psd_run is about. */
+enum console_kind {
+    CONSOLE_NOTE,
+    CONSOLE_LOSS,     /* a process or a machine is gone, and the job goes on */
+    CONSOLE_FAILOVER, /* another life, or another process, takes the place of one that was lost */
+};
+
 /* Hears what psd_run itself says. */
 struct console_listener {
-    void (*said)(void *context, const char *text);
+    void (*said)(void *context, enum console_kind kind, const char *text);
     void *context;
 };
 
@@ -56,6 +63,10 @@ void console_line(struct console *console, enum launch_role role, const char *na
 /* A message of psd_run itself, to stderr. */
 void console_say(struct console *console, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* The same, for those who want to know what it is about. */
+void console_tell(struct console *console, enum console_kind kind, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Replaces the status line; "" removes it. Does nothing when stderr is no terminal. */
 void console_status(struct console *console, const char *text);
