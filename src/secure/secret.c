@@ -75,6 +75,20 @@ psi_secret_create(struct psi_secret **secret_p, struct psd_error *err)
     return PSD_OK;
 }
 
+/* Wrappers do that: Python's subprocess, sudo, docker run. */
+static psd_status
+refuse_closed(int fd, const char *what, struct psd_error *err)
+{
+    return psi_fail(
+        err, PSD_ERR_INVALID,
+        "descriptor %d (PSD_SECRET_FD), by which psd_run hands the job's secret down, %s: "
+        "what started this process has closed it. Let it pass that on (Python's subprocess: "
+        "pass_fds=[int(os.environ['PSD_SECRET_FD'])]; sudo: -C %d); or use a file: psd_run "
+        "--secret_file FILE "
+        "(psd_run secret FILE makes it), and PSD_SECRET_FILE=FILE for this process",
+        fd, what, fd + 1);
+}
+
 /* Only what psi_secret_to_fd() makes: some other descriptor that happens to have the number, an
  * open file for instance, must not become a secret that others know. */
 static psd_status
@@ -84,15 +98,10 @@ check_descriptor(int fd, struct psd_error *err)
     struct stat info;
 
     if (seals < 0 || fstat(fd, &info) != 0) {
-        return psi_fail_errno(err, PSD_ERR_INVALID,
-                              "descriptor %d (PSD_SECRET_FD) is not a memory file with the job's "
-                              "secret",
-                              fd);
+        return refuse_closed(fd, errno == EBADF ? "is not open" : "is some other file", err);
     }
     if ((seals & SEALS) != SEALS) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "descriptor %d (PSD_SECRET_FD): not sealed, so it is not the job's secret",
-                        fd);
+        return refuse_closed(fd, "is not sealed, so it is something else", err);
     }
     if (info.st_size != PSI_SECRET_BYTES) {
         return psi_fail(err, PSD_ERR_INVALID,

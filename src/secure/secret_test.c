@@ -366,24 +366,27 @@ test_descriptor_that_is_none(void **state)
     int file;
 
     (void)state;
-    expect_no_secret(987654, "Bad file descriptor");
+    expect_no_secret(987654, "is not open: what started this process has closed it");
     expect_no_secret(make_memory(digits, 31, SIZE | WRITE | SEAL), "31 bytes, expected 32");
     expect_no_secret(make_memory(digits, 33, SIZE | WRITE | SEAL), "33 bytes, expected 32");
     expect_no_secret(make_memory(digits, 0, SIZE | WRITE | SEAL), "0 bytes, expected 32");
-    expect_no_secret(make_memory(digits, 32, 0), "not sealed");
-    expect_no_secret(make_memory(digits, 32, SIZE | WRITE), "not sealed");
-    expect_no_secret(make_memory(digits, 32, SIZE | SEAL), "not sealed");
-    expect_no_secret(make_memory(digits, 32, WRITE | SEAL), "not sealed");
+    expect_no_secret(make_memory(digits, 32, 0), "is not sealed");
+    expect_no_secret(make_memory(digits, 32, SIZE | WRITE), "is not sealed");
+    expect_no_secret(make_memory(digits, 32, SIZE | SEAL), "is not sealed");
+    expect_no_secret(make_memory(digits, 32, WRITE | SEAL), "is not sealed");
     assert_int_equal(pipe(pipe_fds), 0);
-    expect_no_secret(pipe_fds[0], "not a memory file");
+    expect_no_secret(pipe_fds[0], "is some other file: what started this process has closed it");
     close(pipe_fds[1]);
     file = mkstemp(path);
     assert_true(file >= 0);
     assert_int_equal(write(file, digits, 32), 32);
     unlink(path);
     /* Where /tmp is in memory, its files can be sealed as well, and are not. */
-    expect_no_secret(file, fcntl(file, F_GET_SEALS) < 0 ? "not a memory file" : "not sealed");
-    expect_no_secret(open("/dev/zero", O_RDONLY | O_CLOEXEC), "not a memory file");
+    expect_no_secret(file, fcntl(file, F_GET_SEALS) < 0
+                               ? "is some other file: what started this process has closed it"
+                               : "is not sealed");
+    expect_no_secret(open("/dev/zero", O_RDONLY | O_CLOEXEC),
+                     "is some other file: what started this process has closed it");
 }
 
 /* If this fails, a typing error in the environment is taken for "no secret". */
