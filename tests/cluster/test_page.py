@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page on which people watch a job: a real browser looks at it, and strangers try to."""
 
+import contextlib
 import http.client
 import json
 import math
@@ -165,6 +166,25 @@ def test_a_thousand_connections(served):
     for line in lines:
         line.close()
     wait_for(lambda: served.ask("/snapshot", Authorization=f"Bearer {served.token}")[0] == 200, 20, "the page to be served again")
+    assert served.end() == 0
+
+
+def test_strangers_who_say_nothing_make_room(served):
+    """If this fails, whoever opens 64 connections and says nothing keeps the owner out for as long as he likes; or open
+    pages have to go for strangers."""
+    fds = pathlib.Path(f"/proc/{served.process.pid}/fd")
+    with socket.create_connection(("127.0.0.1", served.port), timeout=30) as mine, contextlib.ExitStack() as lines:
+        mine.sendall(f"GET /events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {served.token}\r\n\r\n".encode())
+        assert b" 200 " in mine.recv(2000)
+        before = len(list(fds.iterdir()))
+        for _ in range(200):
+            lines.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=10))
+        wait_for(lambda: len(list(fds.iterdir())) == before + 63, 20, "all places to be taken")
+        assert served.ask("/snapshot", Authorization=f"Bearer {served.token}")[0] == 200
+        while len(mine.recv(1 << 16)) > 4096:  # what has come so far
+            pass
+        served.go_on()
+        assert mine.recv(1 << 16) != b""
     assert served.end() == 0
 
 

@@ -8,6 +8,8 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -47,15 +49,35 @@ gate_draw(char secret_p[GATE_SECRET_CHARS + 1])
     return true;
 }
 
-void
-gate_init(struct gate *gate, const char *token, const char *address, const char *name, bool tls)
+/* NULL: there is none in it, as whoever serves it will find. */
+static X509 *
+read_certificate(const char *pem)
 {
-    *gate = (struct gate){.tls = tls};
+    BIO *bio = BIO_new_mem_buf(pem, -1);
+    X509 *certificate = bio != NULL ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
+
+    BIO_free(bio);
+    return certificate;
+}
+
+void
+gate_init(struct gate *gate, const char *token, const char *address, const char *name,
+          const char *certificate)
+{
+    *gate = (struct gate){.tls = certificate != NULL};
+    gate->certificate = certificate != NULL ? read_certificate(certificate) : NULL;
     snprintf(gate->token, sizeof(gate->token), "%s", token);
     snprintf(gate->address, sizeof(gate->address), "%s", address != NULL ? address : "");
     snprintf(gate->name, sizeof(gate->name), "%s", name != NULL ? name : "");
     derive(token, "cookie of psd_run's page", GATE_SECRET_CHARS, gate->cookie);
     derive(token, "path of psd_run's page", GATE_PLACE_CHARS, gate->place);
+}
+
+void
+gate_fini(struct gate *gate)
+{
+    X509_free(gate->certificate);
+    gate->certificate = NULL;
 }
 
 const char *
@@ -105,13 +127,32 @@ gate_is_host(const char *host, const char *name)
     return bytes > 0 && bytes == strlen(name) && strncasecmp(host, name, bytes) == 0;
 }
 
+/* Whether the page's certificate is for that host. */
+static bool
+is_certified(const struct gate *gate, const char *host)
+{
+    const size_t bytes = host_bytes(host);
+    char name[GATE_HOST_BYTES];
+
+    if (gate->certificate == NULL || bytes == 0 || bytes >= sizeof(name)) {
+        return false;
+    }
+    if (host[0] == '[') {
+        snprintf(name, sizeof(name), "%.*s", (int)(bytes - 2), host + 1);
+    } else {
+        snprintf(name, sizeof(name), "%.*s", (int)bytes, host);
+    }
+    return X509_check_host(gate->certificate, name, 0, 0, NULL) == 1 ||
+           X509_check_ip_asc(gate->certificate, name, 0) == 1;
+}
+
 /* Names that others may point at this machine are none of ours. */
 static bool
 is_our_host(const struct gate *gate, const char *host)
 {
     return gate_is_host(host, "localhost") || gate_is_host(host, "127.0.0.1") ||
            gate_is_host(host, "[::1]") || gate_is_host(host, gate->address) ||
-           gate_is_host(host, gate->name);
+           gate_is_host(host, gate->name) || is_certified(gate, host);
 }
 
 /* The page's own requests come from where it was loaded; other programs name no origin. */

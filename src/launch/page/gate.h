@@ -2,13 +2,15 @@
  * gate.h - who may see the page: pure checks of one request.
  *
  * Whoever has the token of the address may read; nobody may write. A browser trades the token for a
- * cookie at its first request, so that the token leaves its history. Pages of other sites are kept
- * out by their Origin, and names that somebody pointed at this machine (DNS rebinding) by Host. A cookie
- * knows no ports: so it is for a path that no other server of this machine has.
+ * cookie at its first request, and goes on to an address without it. Pages of other sites are kept
+ * out by their Origin, and names that somebody pointed at this machine (DNS rebinding) by Host: of a
+ * page with TLS those of its certificate are ours. A cookie knows no ports: so it is for a path that
+ * no other server of this machine has.
  */
 #ifndef LAUNCH_PAGE_GATE_H
 #define LAUNCH_PAGE_GATE_H
 
+#include <openssl/x509.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -28,7 +30,8 @@ struct gate {
     char address[GATE_HOST_BYTES];      /* where it listens: a name that is ours, too ... */
     char name[GATE_HOST_BYTES];         /* ... and this machine's; "": none */
     bool tls;
-    uint64_t second; /* in which `requests` were refused */
+    X509 *certificate; /* owned; names that are ours, too. NULL: none */
+    uint64_t second;   /* in which `requests` were refused */
     unsigned requests;
 };
 
@@ -55,9 +58,10 @@ enum gate_verdict {
 };
 
 /* The cookie is made of the token: pages stay open while a job is begun anew. address, name:
- * (optional) what a Host may say besides localhost. */
+ * (optional) what a Host may say besides localhost. certificate: PEM, with TLS; NULL: without. */
 void gate_init(struct gate *gate, const char *token, const char *address, const char *name,
-               bool tls);
+               const char *certificate);
+void gate_fini(struct gate *gate);
 
 /* Fills in hexadecimal digits nobody can guess. Returns false when there is no randomness. */
 bool gate_draw(char secret_p[GATE_SECRET_CHARS + 1]);

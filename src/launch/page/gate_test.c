@@ -6,6 +6,9 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <openssl/ec.h>
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
 
 #include "launch/page/gate.h"
 
@@ -20,7 +23,7 @@ set_up(void **state)
     if (!gate_draw(token)) {
         return -1;
     }
-    gate_init(&gate, token, "10.0.0.7", "node7.cluster", false);
+    gate_init(&gate, token, "10.0.0.7", "node7.cluster", NULL);
     return 0;
 }
 
@@ -88,6 +91,72 @@ test_wrong_secrets(void **state)
     assert_int_equal(check(&request), GATE_WRONG_TOKEN);
 }
 
+/* Self-signed, of an elliptic curve, for these names. */
+static void
+make_certificate(const char *names, char *pem_p, size_t size)
+{
+    EVP_PKEY *key = EVP_EC_gen("P-256");
+    X509 *certificate = X509_new();
+    X509_EXTENSION *extension = X509V3_EXT_conf_nid(NULL, NULL, NID_subject_alt_name, names);
+    BIO *bio = BIO_new(BIO_s_mem());
+    int got;
+
+    assert_true(key != NULL && certificate != NULL && extension != NULL && bio != NULL);
+    X509_set_version(certificate, 2);
+    X509_gmtime_adj(X509_getm_notBefore(certificate), 0);
+    X509_gmtime_adj(X509_getm_notAfter(certificate), 86400);
+    X509_set_pubkey(certificate, key);
+    X509_add_ext(certificate, extension, -1);
+    assert_true(X509_sign(certificate, key, EVP_sha256()) > 0);
+    assert_int_equal(PEM_write_bio_X509(bio, certificate), 1);
+    got = BIO_read(bio, pem_p, (int)size - 1);
+    assert_true(got > 0);
+    pem_p[got] = '\0';
+    BIO_free(bio);
+    X509_EXTENSION_free(extension);
+    X509_free(certificate);
+    EVP_PKEY_free(key);
+}
+
+/* If this fails, a page with TLS refuses the very name that its certificate is for; or takes others. */
+static void
+test_names_of_the_certificate(void **state)
+{
+    static const char *const ours[] = {"job.example.org",    "JOB.example.org:8443",
+                                       "a.pool.example.org", "10.1.2.3:443",
+                                       "[fd00::7]:443",      "localhost"};
+    static const char *const strange[] = {
+        "example.org",  "evil.example", "a.b.pool.example.org", "job.example.org.x", "10.1.2.4", "",
+        "[fd00::8]:443"};
+    struct gate_request request = {.method = "GET"};
+    struct gate other;
+    char pem[4096];
+
+    (void)state;
+    make_certificate("DNS:job.example.org,DNS:*.pool.example.org,IP:10.1.2.3,IP:fd00::7", pem,
+                     sizeof(pem));
+    gate_init(&other, "another token 12", NULL, NULL, pem);
+    assert_true(other.tls);
+    request.cookie = other.cookie;
+    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
+        request.host = ours[i];
+        if (gate_check(&other, &request, 1000) != GATE_OPEN) {
+            fail_msg("%s is refused", ours[i]);
+        }
+    }
+    for (size_t i = 0; i < sizeof(strange) / sizeof(strange[0]); i++) {
+        request.host = strange[i];
+        if (gate_check(&other, &request, 1000) != GATE_STRANGE_HOST) {
+            fail_msg("%s is let in", strange[i]);
+        }
+    }
+    gate_fini(&other);
+    gate_init(&other, "another token 12", NULL, NULL, "no certificate");
+    request.host = ours[0];
+    assert_int_equal(gate_check(&other, &request, 1000), GATE_STRANGE_HOST);
+    gate_fini(&other);
+}
+
 /* If this fails, pages that are open do not come back when a job is begun anew, or the token can be
  * read from the cookie. */
 static void
@@ -97,8 +166,8 @@ test_cookie_is_of_the_token(void **state)
     struct gate other;
 
     (void)state;
-    gate_init(&again, gate.token, NULL, NULL, false);
-    gate_init(&other, "another token 12", NULL, NULL, false);
+    gate_init(&again, gate.token, NULL, NULL, NULL);
+    gate_init(&other, "another token 12", NULL, NULL, NULL);
     assert_string_equal(again.cookie, gate.cookie);
     assert_string_not_equal(other.cookie, gate.cookie);
     assert_string_not_equal(gate.token, gate.cookie);
@@ -115,7 +184,7 @@ test_the_cookie_has_a_path(void **state)
     (void)state;
     snprintf(path, sizeof(path), "/%s/events", gate.place);
     assert_string_equal(gate_below(&gate, path), "/events");
-    gate_init(&other, "another token 12", NULL, NULL, false);
+    gate_init(&other, "another token 12", NULL, NULL, NULL);
     assert_null(gate_below(&other, path));
     assert_null(gate_below(&gate, "/"));
     assert_null(gate_below(&gate, "/events"));
@@ -253,6 +322,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_token_cookie_and_bearer, set_up),
         cmocka_unit_test_setup(test_wrong_secrets, set_up),
+        cmocka_unit_test_setup(test_names_of_the_certificate, set_up),
         cmocka_unit_test_setup(test_cookie_is_of_the_token, set_up),
         cmocka_unit_test_setup(test_the_cookie_has_a_path, set_up),
         cmocka_unit_test_setup(test_no_token_opens_nothing, set_up),

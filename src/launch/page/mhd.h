@@ -16,6 +16,7 @@
     X(get_timeout)                                                                                 \
     X(get_daemon_info)                                                                             \
     X(add_connection)                                                                              \
+    X(get_connection_info)                                                                         \
     X(set_connection_option)                                                                       \
     X(suspend_connection)                                                                          \
     X(resume_connection)                                                                           \

@@ -22,6 +22,7 @@
 
 #include "base/fail.h"
 #include "base/monotonic.h"
+#include "launch/page/guests.h"
 #include "launch/page/mhd.h"
 #include "launch/page/requests.h"
 #include "launch/page/token.h"
@@ -38,6 +39,7 @@ enum {
 
 struct page {
     struct requests requests;
+    struct guests guests;
     struct MHD_Daemon *daemon;
     char *certificate; /* owned, with the key: NULL without TLS */
     char *key;
@@ -151,8 +153,9 @@ open_daemon(struct page *page, struct psd_error *err)
     page->daemon = mhd.start_daemon(
         flags, 0, NULL, NULL, requests_answer, &page->requests, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)PAGE_CLIENTS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_ARRAY,
-        page->certificate != NULL ? tls : tls + 2, MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_NOTIFY_CONNECTION,
+        guests_notice, &page->guests, MHD_OPTION_ARRAY, page->certificate != NULL ? tls : tls + 2,
+        MHD_OPTION_END);
     if (page->daemon == NULL) {
         return psi_fail(err, page->certificate != NULL ? PSD_ERR_INVALID : PSD_ERR_IO,
                         page->certificate != NULL
@@ -208,7 +211,7 @@ page_open(const struct page_args *args, struct page **page_p, struct psd_error *
         status = token_get(args->token_file, token, err);
     }
     if (status == PSD_OK) {
-        gate_init(&page->requests.gate, token, page->host, page->name, page->certificate != NULL);
+        gate_init(&page->requests.gate, token, page->host, page->name, page->certificate);
         page->requests.port = page->port;
         status = mhd_load(err);
     }
@@ -245,13 +248,14 @@ page_close(struct page *page)
     }
     free(page->certificate);
     free(page->key);
+    gate_fini(&page->requests.gate);
     explicit_bzero(page, sizeof(*page));
     free(page);
 }
 
 /* ------------------------------------------------------------------------------------ turn --- */
 
-/* Too many are here already: the next ones are told so, and cost nothing. */
+/* Too many who have shown the secret are here already: the next ones are told so, and cost nothing. */
 static void
 turn_away(int fd)
 {
@@ -269,6 +273,16 @@ has_room(const struct page *page)
         mhd.get_daemon_info(page->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
 
     return info != NULL && info->num_connections < PAGE_CLIENTS_MAX;
+}
+
+/* Strangers make room: who comes may be the owner. */
+static bool
+find_room(struct page *page)
+{
+    if (!has_room(page) && guests_make_room(&page->guests)) {
+        mhd.run(page->daemon);
+    }
+    return has_room(page);
 }
 
 /* A listener that somebody waits at is readable all the time: without descriptors for him, psd_run would
@@ -302,7 +316,7 @@ accept_some(struct page *page, uint64_t now_ms)
         if (fd < 0) {
             return;
         }
-        if (has_room(page)) {
+        if (find_room(page)) {
             mhd.add_connection(page->daemon, fd, (struct sockaddr *)&address, bytes);
         } else {
             turn_away(fd);

@@ -11,6 +11,7 @@
 
 #include "base/monotonic.h"
 #include "launch/page/document.h"
+#include "launch/page/guests.h"
 #include "launch/page/mhd.h"
 
 enum { COOKIE_NAME_BYTES = 32, COOKIE_BYTES = 256, TURN_BYTES = 160 };
@@ -218,6 +219,9 @@ requests_answer(void *context, struct MHD_Connection *connection, const char *ur
     (void)own;
     if (*upload_bytes > 0) {
         return MHD_NO;
+    }
+    if (verdict == GATE_TRADE || verdict == GATE_OPEN) {
+        guests_know(connection);
     }
     if (verdict == GATE_TRADE) {
         return trade(requests, connection);
