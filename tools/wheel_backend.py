@@ -128,11 +128,11 @@ def copyright_of(library):
     return path.read_bytes() if package and path.exists() else None
 
 
-def warn_without_charts(psd_run):
+def refuse_without_charts(psd_run):
     """A build that found no uPlot works, and nobody would look at its page before it is used elsewhere."""
-    if b".uplot" not in psd_run.read_bytes():
-        print("wheel: WITHOUT CHARTS: psd_run's page will show no curves. 'make setup', with a network, fetches them (uPlot); "
-              "then build again.", file=sys.stderr)
+    if b".uplot" not in psd_run.read_bytes() and os.environ.get("PSD_WHEEL_WITHOUT_CHARTS") != "1":
+        sys.exit("wheel: not made: psd_run was built without its library of charts, and its page would show no curves. 'make setup', "
+                 "with a network, fetches it (uPlot); then build again. PSD_WHEEL_WITHOUT_CHARTS=1 makes a wheel without.")
 
 
 def add_native(wheel, build):
@@ -141,11 +141,14 @@ def add_native(wheel, build):
         wheel.add("poseidon/_native/lib/libpsd.so.0", library.read_bytes(), 0o755)
         for header in sorted((TREE / "include" / "psd").glob("*.h")):  # for what is compiled later
             wheel.add(f"poseidon/_native/include/psd/{header.name}", header.read_bytes())
-        warn_without_charts(programs / "psd_run")
+        refuse_without_charts(programs / "psd_run")
         carried = {}
         for name in PROGRAMS:
             wheel.add(f"poseidon/_native/bin/{name}", (programs / name).read_bytes(), 0o755)
             carried.update(needed(programs / name))
+    charts = TREE / ".uplot" / "LICENSE"  # what the build embeds comes from there
+    if charts.exists():
+        wheel.add(f"{wheel.info}/licenses/uPlot.LICENSE", charts.read_bytes())
     carried.update(loaded())
     for name, path in sorted(carried.items()):
         wheel.add(f"poseidon/_native/lib/{name}", path.read_bytes(), 0o755)

@@ -74,6 +74,19 @@ def test_carries_everything_and_nothing_else(wheel):
     assert not [name for name in names if "__pycache__" in name]
 
 
+def test_a_wheel_without_charts_is_not_made_by_chance(tmp_path, monkeypatch):
+    """If this fails, a wheel that was built without a network shows pages without curves to everybody who installs it."""
+    monkeypatch.syspath_prepend(TREE / "tools")
+    import wheel_backend  # pylint: disable=import-outside-toplevel,import-error
+
+    program = tmp_path / "psd_run"
+    program.write_bytes(b"no charts")
+    with pytest.raises(SystemExit, match="built without its library of charts.*make setup"):
+        wheel_backend.refuse_without_charts(program)
+    monkeypatch.setenv("PSD_WHEEL_WITHOUT_CHARTS", "1")
+    wheel_backend.refuse_without_charts(program)
+
+
 def test_same_tree_same_wheel(wheel, tmp_path):
     """If this fails, nobody can say whether two wheels are the same."""
     command(sys.executable, TREE / "tools" / "wheel_backend.py", tmp_path,
