@@ -479,9 +479,12 @@ def test_page_of_a_job(held):
 
 
 def test_page_of_a_job_by_its_master(held):
-    """If this fails, nobody can watch a job that was started by hand, or its page stays when the job is over."""
+    """If this fails, nobody can watch a job that was started by hand, its page stays when the job is over, or its token is
+    in a pipe, and in whatever keeps what comes out of that."""
     with subprocess.Popen([program("psd_run"), "page", "--master", held.master_address()], stdout=subprocess.PIPE, text=True) as page:
-        address = page.stdout.readline().strip()
+        path = pathlib.Path(re.fullmatch(r"watch the job at the address in (.*)\n", page.stdout.readline())[1])
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        address = path.read_text().strip()
         wait_for(lambda: [process.get("step") for process in json.loads(ask(address)[1])["processes"]] == [None, None, 14, 14],
                  20, "the steps of the workers")
         states = {process["name"]: process["state"] for process in json.loads(ask(address)[1])["processes"]}
@@ -489,6 +492,7 @@ def test_page_of_a_job_by_its_master(held):
         held.gate.touch()
         assert held.wait() == 0
         assert page.wait(timeout=30) == 0
+    assert not path.exists()
     assert subprocess.run([program("psd_run"), "page", "--master", "tcp://127.0.0.1:1"], check=False, capture_output=True).returncode == 3
 
 

@@ -6,6 +6,8 @@
  */
 #include "launch/cli/page_by_hand.h"
 
+#include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fail.h"
 #include "launch/page/feed.h"
 #include "launch/page/page.h"
 #include "launch/rules/watch.h"
@@ -171,6 +174,39 @@ serve(struct watched *watched, struct page *page, int signals)
     page_end(page);
 }
 
+/* Elsewhere than on a terminal others may read it: then it is in a file, and that is named. path_p: of
+ * the file, which goes with the page; "": there is none. */
+static psd_status
+invite(const struct page *page, char path_p[PATH_MAX], struct psd_error *err)
+{
+    const char *directory = getenv("XDG_RUNTIME_DIR");
+    char address[PAGE_ADDRESS_BYTES];
+    int fd;
+
+    path_p[0] = '\0';
+    page_address(page, address);
+    if (isatty(STDOUT_FILENO)) {
+        printf("%s\n", address);
+        fflush(stdout);
+        return PSD_OK;
+    }
+    snprintf(path_p, PATH_MAX, "%.4000s/psd_page_address.XXXXXX",
+             directory != NULL && directory[0] == '/' ? directory : "/tmp");
+    fd = mkostemp(path_p, O_CLOEXEC); /* mode 0600 */
+    if (fd < 0) {
+        path_p[0] = '\0';
+        return psi_fail_errno(err, PSD_ERR_IO, "a file for the address of the page");
+    }
+    if (dprintf(fd, "%s\n", address) < 0) {
+        close(fd);
+        return psi_fail_errno(err, PSD_ERR_IO, "write %.400s", path_p);
+    }
+    close(fd);
+    printf("watch the job at the address in %s\n", path_p);
+    fflush(stdout);
+    return PSD_OK;
+}
+
 static int
 open_and_serve(struct watched *watched, const char *master_address)
 {
@@ -179,9 +215,10 @@ open_and_serve(struct watched *watched, const char *master_address)
     static const int wanted[] = {SIGINT, SIGTERM, SIGHUP};
     const int signals = signal_fd_open(wanted, 3); /* before there are threads */
     const struct page_args args = {0};
-    char address[PAGE_ADDRESS_BYTES];
+    char path[PATH_MAX];
     struct psd_error err = {0};
     struct page *page = NULL;
+    psd_status status;
 
     if (page_open(&args, &page, &err) != PSD_OK) {
         fprintf(stderr, "psd_run: page: %s\n", err.text);
@@ -193,14 +230,19 @@ open_and_serve(struct watched *watched, const char *master_address)
         return WATCH_CODE_CANNOT_START;
     }
     page_show(page, &source);
-    page_address(page, address);
-    printf("%s\n", address);
-    fflush(stdout);
-    serve(watched, page, signals);
+    status = invite(page, path, &err);
+    if (status == PSD_OK) {
+        serve(watched, page, signals);
+    } else {
+        fprintf(stderr, "psd_run: page of %s: %s\n", master_address, err.text);
+    }
+    if (path[0] != '\0') {
+        unlink(path);
+    }
     status_stop(&watched->status);
     page_close(page);
     close(signals);
-    return 0;
+    return status == PSD_OK ? 0 : WATCH_CODE_CANNOT_START;
 }
 
 int
