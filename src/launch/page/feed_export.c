@@ -134,6 +134,9 @@ print_scalars(FILE *stream, const struct feed *feed)
     for (uint32_t i = 0; i < feed->curves.count; i++) {
         const struct curve *curve = &feed->curves.curves[i];
 
+        if (curve->worker >= feed->workers) {
+            continue; /* of an earlier attempt, which had more of them */
+        }
         fputs("psd_scalar", stream);
         print_labels(stream, feed, &feed->members[1 + feed->servers + curve->worker]);
         fputc(',', stream);

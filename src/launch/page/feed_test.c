@@ -623,6 +623,7 @@ test_a_job_is_begun_anew(void **state)
     struct feed *feed = begin(4, 2);
     struct feed_since since = {0};
     char text[512];
+    char *metrics;
     json_t *told;
 
     (void)state;
@@ -645,6 +646,10 @@ test_a_job_is_begun_anew(void **state)
     assert_int_equal(json_array_size(json_object_get(told, "scalars")), 1);
     assert_int_equal(json_array_size(json_object_get(told, "events")), 1);
     json_decref(told);
+    metrics = feed_metrics(feed); /* worker 3 is nobody now */
+    assert_non_null(metrics);
+    assert_null(strstr(metrics, "psd_scalar{"));
+    free(metrics);
     tell_step(feed, 0, 2, 1000, 2200);
     told = snapshot(feed, &since);
     assert_int_equal(json_array_size(json_object_get(told, "waits")), 1);
