@@ -107,6 +107,18 @@ if [ "${1:-build}" = test ] && ! .venv/bin/python -c 'import safetensors, kubern
         echo "setup: they could not be installed; the tests that need them will be skipped" >&2
 fi
 
+# Prometheus itself reads what psd_run tells it (tests/cluster/test_prometheus.py). Debian's package, unpacked and not
+# installed: that would bring a service.
+if [ "${1:-build}" = test ] && [ ! -x .prometheus/usr/bin/promtool ]; then
+    rm -rf .prometheus && mkdir .prometheus
+    if (cd .prometheus && apt-get download -qq prometheus && dpkg -x prometheus_*.deb . && rm prometheus_*.deb) >/dev/null 2>&1; then
+        echo "setup: Prometheus, in .prometheus"
+    else
+        rm -rf .prometheus
+        echo "setup: Prometheus could not be had (apt-get download prometheus); the tests that need it will be skipped" >&2
+    fi
+fi
+
 # One environment for all frameworks, reused: they are large. The versions stand in a file beside
 # it, so that a newer checkout renews an older environment.
 frameworks=('torch==2.13.0' 'tensorflow-cpu==2.21.0' 'jax==0.10.2' 'optax==0.2.8' 'numpy==2.4.6'
