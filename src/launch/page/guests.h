@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "launch/page/page.h"
+enum { PAGE_CLIENTS_MAX = 64 };
 
 struct guest {
     int fd;          /* borrowed */

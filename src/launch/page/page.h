@@ -17,7 +17,7 @@
 
 #include "launch/page/source.h"
 
-enum { PAGE_ADDRESS_BYTES = 512, PAGE_CLIENTS_MAX = 64, PAGE_EVERY_MS = 500, PAGE_END_MS = 1000 };
+enum { PAGE_ADDRESS_BYTES = 512, PAGE_EVERY_MS = 500, PAGE_END_MS = 1000 };
 
 struct page;
 
