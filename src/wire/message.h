@@ -54,7 +54,7 @@ enum {
 
 /* Steps that METRICS tell of: a number above it is nobody's, and no JSON has room for it. */
 #define PSI_TOLD_STEP_MAX (UINT64_C(1) << 62)
-#define PSI_TOLD_END_MAX (UINT64_C(1) << 60) /* so that what is between two of them is a number */
+#define PSI_TOLD_END_MAX  (UINT64_C(1) << 60) /* so that what is between two of them is a number */
 
 /* HELLO: to the master by everybody, to a lane by a worker. */
 struct psi_hello {
