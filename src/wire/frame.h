@@ -59,6 +59,11 @@ enum psi_frame_traits {
     X(VIEW_COMMIT, 12, PSI_KIND_CONTROL, "the new view")                                           \
     X(VIEW_ABORT, 13, PSI_KIND_CONTROL, "the old view stays")                                      \
     X(DONE, 14, PSI_KIND_CONTROL, "who has said BYE, which loads are over: keep it in mind")       \
+    X(PAIR, 15, PSI_KIND_CONTROL,                                                                  \
+      "that is your copy; to a lane that stands by: be one of that lane")                          \
+    X(UNPAIR, 16, PSI_KIND_CONTROL, "go on alone; you are no copy any more")                       \
+    X(ELIGIBLE, 17, PSI_KIND_CONTROL, "my copy has all that I have told anybody")                  \
+    X(PAIR_LOST, 18, PSI_KIND_CONTROL, "I do not reach my copy, or it cannot go on")               \
     /* tables */                                                                                   \
     X(TABLE_OPEN, 20, PSI_KIND_CONTROL, "create or join")                                          \
     X(TABLE_INFO, 21, PSI_KIND_CONTROL, "its number and its places")                               \
@@ -85,8 +90,9 @@ enum psi_frame_traits {
     X(SPARSE_VALUE, 47, PSI_KIND_RESERVED, "reserved")                                             \
     X(OFFER, 48, PSI_KIND_CONTROL, "push this table to these lanes through me")                    \
     X(ROUTE, 49, PSI_KIND_CONTROL, "I do so, from this step on")                                   \
-    X(REPLICATE, 50, PSI_KIND_RESERVED, "reserved: a closed round, for the backup")                \
-    X(REPLICATE_ACK, 51, PSI_KIND_RESERVED, "reserved")                                            \
+    X(REPLICATE, 50, PSI_KIND_DATA, "what changed a chunk, for its copy")                          \
+    X(REPLICATE_ACK, 51, PSI_KIND_CONTROL, "so much of what you said is in the copy")              \
+    X(SNAPSHOT, 52, PSI_KIND_DATA, "all of a chunk, for its copy")                                 \
     X(ADOPT, 53, PSI_KIND_CONTROL, "where I am in this table, of which you have nothing")          \
     X(GOT, 54, PSI_KIND_CONTROL, "these results are here; from a lane: are they?")                 \
     X(RELEASE, 55, PSI_KIND_CONTROL, "everybody has these results")                                \
@@ -102,7 +108,8 @@ enum psi_frame_traits {
     X(SHARE_PULL, 64, PSI_KIND_CONTROL, "a piece of a worker's published state, please")           \
     X(SHARE_DATA, 65, PSI_KIND_DATA, "that piece")                                                 \
     X(SUBSCRIBE, 66, PSI_KIND_CONTROL, "who is in the job? Tell me again and again")               \
-    X(METRICS, 67, PSI_KIND_CONTROL, "what I have counted")
+    X(METRICS, 67, PSI_KIND_CONTROL, "what I have counted")                                        \
+    X(STEP_STATE, 68, PSI_KIND_CONTROL, "additions to the global step, for the copy")
 
 enum psi_frame_type {
 #define PSI_FRAME_ENUM(name, code, traits, text) PSI_FRAME_##name = code,

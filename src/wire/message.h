@@ -68,7 +68,8 @@ struct psi_hello {
     uint64_t job;                  /* 0: not known yet; else the master's number of the job */
     char address[PSI_ADDRESS_MAX]; /* where workers reach this lane; a worker: others of its host */
     char build[64];
-    uint64_t host; /* worker: those that may be on one host have the same; 0: not to be asked */
+    uint64_t host; /* worker: those that may be on one host have the same; 0: not to be asked.
+                      Lane, stand-by: a number that all lanes of its process have */
     uint32_t term; /* of the last master that it has met; 0: none yet */
     uint32_t view; /* the one it has; 0: none yet */
     bool tells;    /* to the master: it understands SUBSCRIBE, and answers with METRICS */
@@ -281,6 +282,66 @@ struct psi_results {
     struct psi_result *result; /* PSI_RESULTS_MAX of room when decoding */
 };
 
+/*
+ * PAIR. To a lane that has a place: the lane that stands by and is to be its copy. To that one: the
+ * place that it is to be a copy of, and the life of the lane that has it. The number is the frame's
+ * seq.
+ */
+struct psi_pair {
+    uint32_t server;
+    uint32_t lane;
+    uint32_t lanes; /* of that server */
+    uint64_t life;
+    char address[PSI_ADDRESS_MAX]; /* of the lane that stands by; to itself: none */
+};
+
+/*
+ * REPLICATE: what has just changed a chunk. Behind it, from byte PSI_CHANGE_BYTES on, the numbers:
+ * the sum of a round, or the one gradient of a table without rounds. None: it added nothing.
+ */
+struct psi_change {
+    uint64_t version;     /* of the chunk, after it */
+    uint64_t updates;     /* likewise */
+    uint64_t step;        /* tables without rounds: of the push */
+    uint32_t gradients;   /* in the sum: a mean divides by it */
+    bool is_empty;        /* nobody was in the round: no update */
+    bool is_real;         /* the numbers are f32 (f64), whatever the table's type */
+    uint32_t rank;        /* tables without rounds: whose push it was ... */
+    uint32_t incarnation; /* ... and which */
+    uint64_t sequence;
+    struct psi_ranks in; /* tables with rounds: who gave to it */
+};
+
+enum { PSI_CHANGE_BYTES = 192 };
+
+/* SNAPSHOT: a chunk as it is. Behind it, from byte psi_snapshot_bytes() on, its parts. */
+struct psi_snapshot {
+    uint64_t version;
+    uint64_t updates;
+    bool ready;
+    bool pushed;
+    uint32_t ranks;
+    uint64_t *next;         /* per rank; PSI_RANKS_MAX of room when decoding */
+    uint32_t marked;        /* 0, or ranks: tables that are asynchronous */
+    struct psi_mark *marks; /* likewise */
+};
+
+size_t psi_snapshot_bytes(uint32_t ranks, uint32_t marked);
+
+/* STEP_STATE: the last additions of a rank to the global step, the oldest first. */
+struct psi_step_add {
+    uint32_t incarnation;
+    uint64_t sequence;
+    uint64_t result;
+};
+
+struct psi_step_state {
+    uint64_t value; /* of the global step, after them */
+    uint32_t rank;
+    uint32_t count;
+    struct psi_step_add add[PSI_STEP_ADDS_MAX];
+};
+
 void psi_pack_init(struct psi_pack *pack, void *bytes, size_t capacity);
 
 #define PSI_MESSAGE_MAP(X)                                                                         \
@@ -300,7 +361,11 @@ void psi_pack_init(struct psi_pack *pack, void *bytes, size_t capacity);
     X(results, struct psi_results)                                                                 \
     X(lane_state, struct psi_lane_state)                                                           \
     X(worker_state, struct psi_worker_state)                                                       \
-    X(telling, struct psi_telling)
+    X(telling, struct psi_telling)                                                                 \
+    X(pair, struct psi_pair)                                                                       \
+    X(change, struct psi_change)                                                                   \
+    X(snapshot, struct psi_snapshot)                                                               \
+    X(step_state, struct psi_step_state)
 
 /*
  * psi_hello_encode(pack, &hello), psi_hello_decode(bytes, size, &hello, err), and so on. Decoding

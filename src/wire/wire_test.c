@@ -239,21 +239,21 @@ limit_of(unsigned type)
     case 35:
     case 36:
     case 37:
+    case 50:
+    case 52:
     case 65:
         return 16 << 20;
     case 44:
     case 45:
     case 46:
     case 47:
-    case 50:
-    case 51:
         return -1;
     default:
         break;
     }
-    if ((type >= 2 && type <= 7) || (type >= 10 && type <= 14) || (type >= 20 && type <= 22) ||
+    if ((type >= 2 && type <= 7) || (type >= 10 && type <= 18) || (type >= 20 && type <= 22) ||
         type == 24 || (type >= 31 && type <= 43) || (type >= 48 && type <= 49) ||
-        (type >= 53 && type <= 64) || type == 66 || type == 67) {
+        (type >= 51 && type <= 64) || (type >= 66 && type <= 68)) {
         return 1 << 20;
     }
     return -2;
@@ -495,6 +495,10 @@ struct sample {
         struct psi_lane_state lane_state;
         struct psi_worker_state worker_state;
         struct psi_telling telling;
+        struct psi_pair pair;
+        struct psi_change change;
+        struct psi_snapshot snapshot;
+        struct psi_step_state step_state;
     };
     struct psi_view_worker worker[PSI_RANKS_MAX + 1];
     struct psi_view_place place[PSI_PLACES_MAX + 1];
@@ -503,6 +507,8 @@ struct sample {
     struct psd_node node[NODES_MAX + 1];
     struct psi_adopt_run run[PSI_ADOPT_RUNS_MAX + 1];
     struct psi_result result[PSI_RESULTS_MAX + 1];
+    uint64_t next[PSI_RANKS_MAX + 1];
+    struct psi_mark mark[PSI_RANKS_MAX + 1];
 };
 
 /* What a decoder finds in front of it: zeros, and the arrays it may fill. */
@@ -534,6 +540,14 @@ prepare_results(struct sample *sample)
 {
     prepare_plain(sample);
     sample->results.result = sample->result;
+}
+
+static void
+prepare_snapshot(struct sample *sample)
+{
+    prepare_plain(sample);
+    sample->snapshot.next = sample->next;
+    sample->snapshot.marks = sample->mark;
 }
 
 static void
@@ -688,6 +702,68 @@ fill_worker_state(uint64_t *random, struct sample *sample)
         sample->worker_state.passed[kind] = draw_below(random, 1000);
         sample->worker_state.come[kind] =
             sample->worker_state.passed[kind] + draw_below(random, 1000);
+    }
+}
+
+static void
+fill_pair(uint64_t *random, struct sample *sample)
+{
+    sample->pair.server = draw_below(random, PSI_SERVERS_MAX);
+    sample->pair.lane = draw_below(random, PSI_LANES_MAX);
+    sample->pair.lanes = 1 + draw_below(random, PSI_LANES_MAX);
+    sample->pair.life = draw(random);
+    draw_text(random, sample->pair.address, sizeof(sample->pair.address));
+}
+
+static void
+fill_change(uint64_t *random, struct sample *sample)
+{
+    struct psi_change *change = &sample->change;
+
+    change->version = draw(random);
+    change->updates = draw(random);
+    change->step = draw(random);
+    change->gradients = draw_below(random, PSI_RANKS_MAX + 1);
+    change->is_empty = draw_below(random, 2) == 0;
+    change->is_real = draw_below(random, 2) == 0;
+    change->rank = draw_below(random, PSI_RANKS_MAX);
+    change->incarnation = draw_below(random, UINT16_MAX + 1);
+    change->sequence = draw(random);
+    change->in.word[draw_below(random, PSI_RANKS_MAX / 64)] = draw(random);
+}
+
+static void
+fill_snapshot(uint64_t *random, struct sample *sample)
+{
+    struct psi_snapshot *snapshot = &sample->snapshot;
+
+    snapshot->version = draw(random);
+    snapshot->updates = draw(random);
+    snapshot->ready = draw_below(random, 2) == 0;
+    snapshot->pushed = draw_below(random, 2) == 0;
+    snapshot->ranks = draw_below(random, LIST);
+    snapshot->marked = draw_below(random, LIST);
+    for (uint32_t i = 0; i < snapshot->ranks; i++) {
+        snapshot->next[i] = draw(random);
+    }
+    for (uint32_t i = 0; i < snapshot->marked; i++) {
+        snapshot->marks[i].incarnation = draw_below(random, UINT16_MAX + 1);
+        snapshot->marks[i].sequence = draw(random);
+    }
+}
+
+static void
+fill_step_state(uint64_t *random, struct sample *sample)
+{
+    struct psi_step_state *state = &sample->step_state;
+
+    state->value = draw(random);
+    state->rank = draw_below(random, PSI_RANKS_MAX);
+    state->count = draw_below(random, LIST);
+    for (uint32_t i = 0; i < state->count; i++) {
+        state->add[i].incarnation = draw_below(random, UINT16_MAX + 1);
+        state->add[i].sequence = draw(random);
+        state->add[i].result = draw(random);
     }
 }
 
@@ -942,6 +1018,23 @@ same_table_info(const struct sample *a, const struct sample *b)
            memcmp(&x->loads, &y->loads, sizeof(x->loads)) == 0;
 }
 
+static bool
+same_snapshot(const struct sample *a, const struct sample *b)
+{
+    const struct psi_snapshot *x = &a->snapshot;
+    const struct psi_snapshot *y = &b->snapshot;
+
+    for (uint32_t i = 0; i < x->marked && i < y->marked; i++) {
+        if (x->marks[i].incarnation != y->marks[i].incarnation ||
+            x->marks[i].sequence != y->marks[i].sequence) {
+            return false;
+        }
+    }
+    return x->version == y->version && x->updates == y->updates && x->ready == y->ready &&
+           x->pushed == y->pushed && x->ranks == y->ranks && x->marked == y->marked &&
+           memcmp(x->next, y->next, x->ranks * sizeof(*x->next)) == 0;
+}
+
 /* A message as the harness sees it. */
 struct kind {
     const char *name;
@@ -989,6 +1082,10 @@ static const struct kind kinds[] = {
     KIND(lane_state, prepare_plain, same_plain),
     KIND(worker_state, prepare_plain, same_plain),
     KIND(telling, prepare_plain, same_plain),
+    KIND(pair, prepare_plain, same_plain),
+    KIND(change, prepare_plain, same_plain),
+    KIND(snapshot, prepare_snapshot, same_snapshot),
+    KIND(step_state, prepare_plain, same_plain),
 };
 
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };

@@ -89,6 +89,15 @@ make_results_lists(struct message *message)
     results->result = make_list(message, PSI_RESULTS_MAX, sizeof(*results->result));
 }
 
+static void
+make_snapshot_lists(struct message *message)
+{
+    struct psi_snapshot *snapshot = &message->body.snapshot;
+
+    snapshot->next = make_list(message, PSI_RANKS_MAX, sizeof(*snapshot->next));
+    snapshot->marks = make_list(message, PSI_RANKS_MAX, sizeof(*snapshot->marks));
+}
+
 #define CALLS(name, type)                                                                          \
     static void name##_encode(struct psi_pack *pack, const struct message *message)                \
     {                                                                                              \
@@ -114,6 +123,9 @@ PSI_MESSAGE_MAP(CALLS)
 #define make_lane_state_lists   make_no_lists
 #define make_worker_state_lists make_no_lists
 #define make_telling_lists      make_no_lists
+#define make_pair_lists         make_no_lists
+#define make_change_lists       make_no_lists
+#define make_step_state_lists   make_no_lists
 
 static const struct {
     void (*make_lists)(struct message *message);

@@ -204,6 +204,30 @@ write_table_and_nodes(const char *directory)
     WRITE_MESSAGE(directory, nodes, &nodes);
 }
 
+static void
+write_pairs(const char *directory)
+{
+    uint64_t next[2] = {3, 4};
+    struct psi_mark marks[2] = {{1, 5}, {2, 6}};
+    const struct psi_pair pair = {.server = 1, .lanes = 2, .life = 7, .address = "tcp://h:1"};
+    const struct psi_change change = {
+        .version = 3, .updates = 3, .gradients = 2, .in = {.word = {3}}};
+    const struct psi_snapshot snapshot = {.version = 3,
+                                          .updates = 3,
+                                          .ready = true,
+                                          .pushed = true,
+                                          .ranks = 2,
+                                          .next = next,
+                                          .marked = 2,
+                                          .marks = marks};
+    const struct psi_step_state state = {.value = 9, .rank = 1, .count = 1, .add = {{1, 4, 9}}};
+
+    WRITE_MESSAGE(directory, pair, &pair);
+    WRITE_MESSAGE(directory, change, &change);
+    WRITE_MESSAGE(directory, snapshot, &snapshot);
+    WRITE_MESSAGE(directory, step_state, &state);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -215,6 +239,7 @@ main(int argc, char **argv)
     write_meeting(argv[1]);
     write_views(argv[1]);
     write_table_and_nodes(argv[1]);
+    write_pairs(argv[1]);
     write_handshake_seeds(argv[1]);
     write_shm_seeds(argv[1]);
     write_lane_seeds(argv[1]);
