@@ -243,7 +243,8 @@ readable_buffer(const struct chunk *chunk, const struct parked *parked, uint64_t
     const uint64_t committed = chunk->clock.committed;
     int buffer;
 
-    if (!chunk->ready || !psi_clock_may_read(&table->rule, &table->members, &chunk->clock, step)) {
+    if (!chunk->ready || chunk->copy.load != 0 ||
+        !psi_clock_may_read(&table->rule, &table->members, &chunk->clock, step)) {
         return NOT_YET;
     }
     if (!synchronous && committed < parked->after) {
@@ -361,6 +362,12 @@ request_answered(struct lane *lane, struct chunk *chunk, const struct parked *pa
     }
     if (parked->type == PSI_FRAME_PULL || parked->type == PSI_FRAME_STATE_PULL) {
         return read_answered(lane, chunk, parked, parked->step);
+    }
+    if (!psi_frame_has_gradient(parked->type)) { /* a load, of which the copy may not know yet */
+        if (chunk->copy.load == 0) {
+            answer_status(lane, parked->sender, parked->request, chunk, PSD_OK, "");
+        }
+        return chunk->copy.load == 0;
     }
     outcome = push_outcome(chunk, parked);
     if (outcome == PSD_PENDING) {

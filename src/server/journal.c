@@ -68,6 +68,16 @@ journal_open(struct lane *lane, uint32_t id, const void *body, size_t bytes, str
     return PSD_OK;
 }
 
+const void *
+journal_table(const struct lane *lane, uint32_t id, size_t *bytes_p)
+{
+    const struct known_table *table =
+        id < lane->journal.table_count ? &lane->journal.tables[id] : NULL;
+
+    *bytes_p = table == NULL ? 0 : table->bytes;
+    return table == NULL ? NULL : table->body;
+}
+
 void
 journal_drop(struct lane *lane, uint32_t id)
 {

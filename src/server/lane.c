@@ -70,10 +70,14 @@ hello(void *owner, struct psi_hello *hello_p)
 {
     const struct lane *lane = owner;
 
+    const struct lane_name place = {lane->config.server, lane->config.lane, lane->config.lanes};
+    const struct lane_name *name = lane->config.is_standby ? &lane->standby : &place;
+
     hello_p->role = lane->config.is_standby ? PSI_ROLE_STANDBY : PSI_ROLE_SERVER;
-    hello_p->rank = lane->config.server;
-    hello_p->lane = lane->config.lane;
-    hello_p->lanes = lane->config.lanes;
+    hello_p->rank = name->server;
+    hello_p->lane = name->lane;
+    hello_p->lanes = name->lanes;
+    hello_p->host = lane->config.process;
     hello_p->incarnation = lane->joined ? lane->job.incarnation : 0;
     hello_p->life = lane->life;
     hello_p->kernel_revision = PSI_KERNEL_REVISION;
@@ -99,18 +103,32 @@ grow(void **entries_p, size_t size, uint32_t from, uint32_t to)
 #define GROW(entries, from, to) grow((void **)&(entries), sizeof(*(entries)), from, to)
 
 /* Room for so many ranks in all that is kept of a rank; tables make theirs when they are opened. */
-static psd_status
-grow_rows(struct lane *lane, uint32_t to)
+psd_status
+lane_grow(struct lane *lane, uint32_t to)
 {
     const uint32_t from = lane->rows;
 
-    if (!GROW(lane->sessions, from, to) || !GROW(lane->used, from, to) ||
-        !GROW(lane->leaves, from, to) || !GROW(lane->given, from, to) ||
-        !GROW(lane->copies, from, to) || !GROW(lane->global.adders, from, to)) {
+    if (from == to && lane->view.worker != NULL) {
+        return PSD_OK; /* it has been a copy */
+    }
+    if (psi_view_init(&lane->view, to) != PSD_OK || !GROW(lane->sessions, from, to) ||
+        !GROW(lane->used, from, to) || !GROW(lane->leaves, from, to) ||
+        !GROW(lane->given, from, to) || !GROW(lane->copies, from, to) ||
+        !GROW(lane->global.adders, from, to)) {
         return PSD_ERR_NO_MEMORY;
     }
     lane->rows = to;
     return PSD_OK;
+}
+
+void
+lane_take_name(struct lane *lane, uint32_t server, uint32_t index, uint32_t lanes)
+{
+    lane->config.memory_max = lane->config.memory_max * lane->config.lanes / lanes;
+    lane->config.pool_bytes = lane->config.pool_bytes * lane->config.lanes / lanes;
+    lane->config.server = server;
+    lane->config.lane = index;
+    lane->config.lanes = lanes;
 }
 
 /* Each worker gets an equal part of the pool, at least one chunk. */
@@ -148,14 +166,16 @@ on_up(void *owner, const struct psi_welcome *welcome)
         return;
     }
     if (welcome->workers == 0 || welcome->workers > PSI_RANKS_MAX ||
-        grow_rows(lane, welcome->workers) != PSD_OK ||
-        psi_view_init(&lane->view, welcome->workers) != PSD_OK) {
+        lane_grow(lane, welcome->workers) != PSD_OK) {
         lane_finish(lane, PSI_EXIT_CANNOT_START, "no memory for a job of %u workers",
                     welcome->workers);
         return;
     }
     lane->job = *welcome;
     lane->joined = true;
+    if (!lane->is_promoted) {
+        lane->kept = welcome->incarnation;
+    }
     size_windows(lane, welcome->workers);
     psi_log(&lane->log, PSI_LOG_INFO, "JOINED",
             "lane %u of %u listens on %s, master %s, %u worker%s, window %u KiB each",
@@ -176,6 +196,10 @@ on_refused(void *owner, const struct psi_verdict *verdict)
 {
     struct lane *lane = owner;
 
+    if (verdict->status == PSD_ERR_STATE && !lane->joined && !lane->config.is_standby) {
+        lane->stands_by = true; /* its place has been taken by a copy of its last life */
+        return;
+    }
     lane_finish(lane,
                 lane->master.peer.unproved          ? PSI_EXIT_AUTH
                 : verdict->status == PSD_ERR_FENCED ? PSI_EXIT_FENCED
@@ -211,9 +235,13 @@ table_opened(struct lane *lane, const void *payload, size_t bytes, struct psd_er
         if (status == PSD_OK) {
             status = journal_open(lane, info->id, payload, bytes, err);
         }
+        table = table_find(lane, info->id);
+        if (status == PSD_OK && table != NULL) {
+            pair_table_opened(lane, table, payload, bytes);
+        }
         if (status != PSD_OK) {
             (void)psi_post_error(lane->master.peer.conn, &frame, status, 0, err->text);
-        } else if (table_find(lane, info->id) == NULL) {
+        } else if (table == NULL) {
             (void)psi_post(lane->master.peer.conn, &frame); /* no chunk of it here: ready */
         }
     }
@@ -263,7 +291,9 @@ end_arrived(struct lane *lane, const void *payload, size_t bytes, struct psd_err
         }
     }
     if (status == PSD_OK) {
-        (void)psi_post(lane->master.peer.conn, &bye); /* or the master would wait for us */
+        if (!lane->config.is_standby) {
+            (void)psi_post(lane->master.peer.conn, &bye); /* or the master would wait for us */
+        }
         psi_peer_close_after_send(&lane->master.peer, FAREWELL_MS);
         lane_finish(lane, verdict.exit_code, "%s", verdict.text);
     }
@@ -296,6 +326,13 @@ on_frame(void *owner, const void *payload, size_t bytes, struct psd_error *err)
         return close_arrived(lane, payload, bytes, err);
     case PSI_FRAME_TAKE_PLACE:
         return standby_take_place(lane, frame, err);
+    case PSI_FRAME_PAIR:
+        return lane->config.is_standby ? mirror_ordered(lane, payload, bytes, err)
+                                       : pair_ordered(lane, payload, bytes, err);
+    case PSI_FRAME_UNPAIR:
+        mirror_ended(lane, frame->seq);
+        pair_ended(lane, frame->seq);
+        return PSD_OK;
     case PSI_FRAME_END:
         return end_arrived(lane, payload, bytes, err);
     default:
@@ -336,6 +373,7 @@ lane_create(struct psi_env *env, const struct lane_config *config, const struct 
     lane->warnings.log = &lane->log;
     lane->guests.events = &lane_guest_events;
     lane->config = *config;
+    lane->standby = (struct lane_name){config->server, config->lane, config->lanes};
     lane->frozen_rank = -1;
     lane->report_ns = UINT64_MAX;
     lane->replicate = replicate_alone;
@@ -370,6 +408,7 @@ void
 lane_hang_up(struct lane *lane)
 {
     psi_peer_close(&lane->master.peer);
+    pair_destroy(lane);
     while (lane->guests.first != NULL) {
         session_end((struct session *)lane->guests.first);
     }
@@ -386,6 +425,7 @@ lane_destroy(struct lane *lane)
         return;
     }
     lane_hang_up(lane);
+    mirror_forget(lane);
     tables_destroy(lane);
     free(lane->table_of);
     slot_pool_fini(&lane->pool);
@@ -444,6 +484,9 @@ lane_tick(struct lane *lane)
     if (lane->finished) {
         return;
     }
+    if (lane->stands_by) {
+        standby_begin(lane);
+    }
     if (psi_master_link_tick(&lane->master, now_ns)) {
         char text[PSI_TEXT_MAX];
 
@@ -468,6 +511,12 @@ lane_tick(struct lane *lane)
     if (lane->results_due) {
         hold_flush(lane);
     }
+    if (lane->pair != NULL) {
+        pair_tick(lane, now_ns);
+    }
+    if (lane->mirror != NULL) {
+        mirror_tick(lane);
+    }
 }
 
 uint64_t
@@ -485,7 +534,14 @@ lane_next_ns(const struct lane *lane)
     next_ns = want_ns < next_ns ? want_ns : next_ns;
     next_ns = line_ns < next_ns ? line_ns : next_ns;
     next_ns = lane->report_ns < next_ns ? lane->report_ns : next_ns;
-    return tables_want_a_turn(lane) || lane->results_due || lane->leavers_due ? 0 : next_ns;
+    if (lane->pair != NULL) {
+        const uint64_t pair_ns = pair_next_ns(lane);
+
+        next_ns = pair_ns < next_ns ? pair_ns : next_ns;
+    }
+    return lane->stands_by || tables_want_a_turn(lane) || lane->results_due || lane->leavers_due
+               ? 0
+               : next_ns;
 }
 
 bool

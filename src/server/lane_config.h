@@ -10,11 +10,12 @@
 #include "store/level.h"
 
 struct lane_config {
-    uint32_t server; /* index of the server */
-    uint32_t lane;   /* index of this lane in it */
-    uint32_t lanes;  /* lanes of the server */
-    bool is_standby; /* has no place in the job: it takes that of a lost server's lane when the
+    uint32_t server;  /* index of the server */
+    uint32_t lane;    /* index of this lane in it */
+    uint32_t lanes;   /* lanes of the server */
+    bool is_standby;  /* has no place in the job: it takes that of a lost server's lane when the
                         master wants it to. lane, lanes: of those that stand by in the server */
+    uint64_t process; /* a number that all lanes of the process have, and those of no other */
     const char *master_address;
     const char *listen_address; /* "tcp://127.0.0.1:0" */
     uint64_t memory_max;        /* bytes for tables */

@@ -101,7 +101,7 @@ load_arrived(struct session *session, const void *payload, struct psd_error *err
     const bool first = session->guest.inbox.frame.type == PSI_FRAME_INIT;
     struct chunk *chunk = NULL;
     unsigned part = 0;
-    const psd_status status = load_target(session, &chunk, &part, err);
+    psd_status status = load_target(session, &chunk, &part, err);
 
     if (status != PSD_OK) {
         return status;
@@ -114,12 +114,13 @@ load_arrived(struct session *session, const void *payload, struct psd_error *err
     }
     if (first ? lacks_initial_value(chunk) && part == PSI_PART_VALUE : !chunk->pushed) {
         load(session, chunk, part, payload);
+        pair_loaded(lane, chunk);
     } else if (!first) {
         answer_status(lane, session->rank, session->guest.inbox.frame.request, chunk, PSD_ERR_STATE,
                       "load: gradients are under way; load before the first push");
         return PSD_OK;
     }
-    answer_status(lane, session->rank, session->guest.inbox.frame.request, chunk, PSD_OK, "");
+    status = answer_or_park(chunk, session, err);
     round_go_on(lane, chunk);
-    return PSD_OK;
+    return status;
 }

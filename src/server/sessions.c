@@ -45,6 +45,7 @@ session_end(struct session *session)
         share_session_gone(session);
         adopt_session_gone(session);
     }
+    mirror_session_gone(session);
     slot_give(&lane->pool, session->receiving);
     free(session->releases.result);
     free(session->asks.result);
@@ -69,6 +70,9 @@ on_head(struct psi_guest *guest, struct psi_sink *sink_p, struct psd_error *err)
 {
     struct session *session = (struct session *)guest;
 
+    if (session->is_owner) {
+        return psi_inbox_body(&guest->inbox, sink_p, err);
+    }
     switch (guest->inbox.frame.type) {
     case PSI_FRAME_PUSH:
     case PSI_FRAME_PUSH_PULL:
@@ -106,6 +110,7 @@ welcome(struct session *session, uint32_t rank)
     welcome.incarnation = lane->view.worker[rank].incarnation;
     welcome.window_bytes = lane->window_bytes;
     welcome.view = lane->view.id;
+    welcome.barriers = lane->kept;
     (void)psi_post_welcome(session->guest.conn, &frame, &welcome);
     want_session(session);
     hold_ask_again(lane, rank);
@@ -130,6 +135,9 @@ on_hello(struct psi_guest *guest, const struct psi_hello *hello, struct psd_erro
     const struct lane *lane = session->lane;
     char text[PSI_TEXT_MAX];
 
+    if (hello->role == PSI_ROLE_SERVER) {
+        return mirror_hello(session, hello, err);
+    }
     if (!is_in_view(lane)) {
         return psi_fail(err, PSD_ERR_BUSY,
                         lane->view.id == 0 ? "HELLO before the job began"
@@ -204,9 +212,13 @@ static psd_status
 on_frame(struct psi_guest *guest, void *payload, size_t bytes, struct psd_error *err)
 {
     struct session *session = (struct session *)guest;
-    const psd_status status =
-        psi_guest_speaks_as(guest, session->rank, &session->lane->view, session->lane->since, err);
+    psd_status status;
 
+    if (session->is_owner) {
+        return mirror_frame(session, payload, bytes, err);
+    }
+    status =
+        psi_guest_speaks_as(guest, session->rank, &session->lane->view, session->lane->since, err);
     return status == PSD_OK ? dispatch(session, payload, bytes, err) : status;
 }
 
@@ -221,7 +233,9 @@ on_gone(struct psi_guest *guest, const char *peer, const struct psd_error *reaso
 {
     struct session *session = (struct session *)guest;
 
-    if (reason != NULL && session->rank == RANK_STRANGER) {
+    if (reason != NULL && session->is_owner) {
+        psi_log(&session->lane->log, PSI_LOG_DEBUG, "OWNER-GONE", "%s: %s", peer, reason->text);
+    } else if (reason != NULL && session->rank == RANK_STRANGER) {
         warn_refused(session->lane, peer, reason->text);
     } else if (reason != NULL) {
         psi_log(&session->lane->log,

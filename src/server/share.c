@@ -60,6 +60,7 @@ share_session_gone(struct session *session)
         free(relay);
     }
     forget_questions(session->lane, session->rank);
+    pair_steps_forget(session->lane, session->rank);
 }
 
 psd_status
@@ -149,22 +150,56 @@ find_add(const struct adder *adder, const struct psi_frame *frame)
 }
 
 static psd_status
-add(struct lane *lane, struct adder *adder, const struct psi_frame *frame, struct psd_error *err)
+note_add(struct adder *adder, uint32_t rank, const struct add *add, struct psd_error *err)
 {
     if (adder->adds == NULL) {
         adder->adds = calloc(PSI_STEP_ADDS_MAX, sizeof(*adder->adds));
     }
     if (adder->adds == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "worker %u: no memory to add to the global step",
-                        frame->rank);
+                        rank);
     }
-    lane->global.value += frame->step;
-    adder->mark.incarnation = frame->incarnation;
-    adder->mark.sequence = frame->seq;
+    adder->mark.incarnation = add->incarnation;
+    adder->mark.sequence = add->sequence;
     adder->last = (adder->last + 1) % PSI_STEP_ADDS_MAX;
-    adder->adds[adder->last] = (struct add){
-        .incarnation = frame->incarnation, .sequence = frame->seq, .result = lane->global.value};
+    adder->adds[adder->last] = *add;
     return PSD_OK;
+}
+
+static psd_status
+add(struct lane *lane, struct adder *adder, const struct psi_frame *frame, struct psd_error *err)
+{
+    const struct add made = {.incarnation = frame->incarnation,
+                             .sequence = frame->seq,
+                             .result = lane->global.value + frame->step};
+    const psd_status status = note_add(adder, frame->rank, &made, err);
+
+    if (status == PSD_OK) {
+        lane->global.value = made.result;
+    }
+    return status;
+}
+
+psd_status
+global_step_take(struct lane *lane, const void *payload, size_t bytes, struct psd_error *err)
+{
+    struct psi_step_state state;
+    psd_status status = psi_step_state_decode(payload, bytes, &state, err);
+
+    if (status == PSD_OK && state.rank >= lane->rows) {
+        status = psi_fail(err, PSD_ERR_PROTOCOL, "STEP_STATE: worker %u", state.rank);
+    }
+    for (uint32_t i = 0; status == PSD_OK && i < state.count; i++) {
+        const struct add made = {.incarnation = state.add[i].incarnation,
+                                 .sequence = state.add[i].sequence,
+                                 .result = state.add[i].result};
+
+        status = note_add(&lane->global.adders[state.rank], state.rank, &made, err);
+    }
+    if (status == PSD_OK) {
+        lane->global.value = state.value;
+    }
+    return status;
 }
 
 /*
@@ -187,12 +222,19 @@ step_add_arrived(struct session *session, struct psd_error *err)
         if (status != PSD_OK) {
             return status;
         }
+        pair_steps_added(lane, session->rank);
     }
     done = find_add(adder, frame);
     if (done == NULL) {
         return psi_fail(err, PSD_ERR_PROTOCOL,
                         "STEP_ADD %llu of worker %u: repeated after more than %d others",
                         (unsigned long long)frame->seq, session->rank, PSI_STEP_ADDS_MAX);
+    }
+    if (pair_steps_are_paired(lane)) {
+        return pair_steps_wait(lane, session->rank, frame->request, done->result)
+                   ? PSD_OK
+                   : psi_fail(err, PSD_ERR_NO_MEMORY, "worker %u: no memory for a request",
+                              session->rank);
     }
     answer.step = done->result;
     if (psi_post(session->guest.conn, &answer) != PSD_OK) {
@@ -202,10 +244,18 @@ step_add_arrived(struct session *session, struct psd_error *err)
 }
 
 void
-global_step_fini(struct lane *lane)
+global_step_clear(struct lane *lane)
 {
     for (uint32_t rank = 0; lane->global.adders != NULL && rank < lane->rows; rank++) {
         free(lane->global.adders[rank].adds);
+        lane->global.adders[rank] = (struct adder){0};
     }
+    lane->global.value = 0;
+}
+
+void
+global_step_fini(struct lane *lane)
+{
+    global_step_clear(lane);
     free(lane->global.adders);
 }

@@ -2,8 +2,9 @@
  * standby.c - a lane without a place, until that of a lost server's lane is given to it.
  *
  * It listens, and the master knows of it; nobody else does. With TAKE_PLACE it becomes that lane:
- * it greets the master anew by that name, and is another life of the lane from then on, with
- * nothing in it, as if the server had been started again.
+ * it greets the master anew by that name, and is another life of the lane from then on: with
+ * nothing in it, as if the server had been started again, or with all that was told, if it was a
+ * copy of that lane (mirror.c).
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -15,17 +16,35 @@
 enum { FAREWELL_MS = 100 };
 
 void
+standby_begin(struct lane *lane)
+{
+    lane->stands_by = false;
+    lane->config.is_standby = true;
+    psi_log(&lane->log, PSI_LOG_INFO, "STANDS-BY",
+            "lane %u of server %u: another server has its place and all that was in it; it stands "
+            "by",
+            lane->config.lane, lane->config.server);
+    psi_master_link_again(&lane->master);
+}
+
+void
 standby_welcomed(struct lane *lane, const struct psi_welcome *welcome)
 {
     if (!welcome->survives || welcome->servers == 1) {
         psi_peer_close_after_send(&lane->master.peer, FAREWELL_MS);
         lane_finish(lane, PSI_EXIT_OK, "there is no place to stand by for");
+        return;
+    }
+    if (lane->rows == 0) {
+        lane->job = *welcome;
     }
 }
 
 psd_status
 standby_take_place(struct lane *lane, const struct psi_frame *order, struct psd_error *err)
 {
+    bool has_all = false;
+
     if (!lane->config.is_standby) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "TAKE_PLACE: this lane has a place");
     }
@@ -34,14 +53,16 @@ standby_take_place(struct lane *lane, const struct psi_frame *order, struct psd_
         return psi_fail(err, PSD_ERR_PROTOCOL, "TAKE_PLACE: lane %u of server %u", order->chunk,
                         order->rank);
     }
-    psi_log(&lane->log, PSI_LOG_INFO, "TAKE-PLACE", "becomes lane %u of server %u, which is lost",
-            order->chunk, order->rank);
-    /* Its share of what this server may use is that of a lane of the other one. */
-    lane->config.memory_max = lane->config.memory_max * lane->config.lanes / order->step;
-    lane->config.pool_bytes = lane->config.pool_bytes * lane->config.lanes / order->step;
-    lane->config.server = order->rank;
-    lane->config.lane = order->chunk;
-    lane->config.lanes = (uint32_t)order->step;
+    if (order->seq != 0) {
+        has_all = mirror_promote(lane, order->seq);
+        if (!has_all) {
+            return psi_fail(err, PSD_ERR_PROTOCOL, "TAKE_PLACE: no copy of that number here");
+        }
+    }
+    mirror_forget(lane);
+    psi_log(&lane->log, PSI_LOG_INFO, "TAKE-PLACE", "becomes lane %u of server %u, which is lost%s",
+            order->chunk, order->rank, has_all ? "; it has all that was told" : "");
+    lane_take_name(lane, order->rank, order->chunk, (uint32_t)order->step);
     lane->config.is_standby = false;
     lane->takes_place = true;
     return PSD_OK;

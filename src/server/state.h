@@ -14,6 +14,7 @@
 #include "rpc/guest.h"
 #include "rpc/master_link.h"
 #include "server/lane_config.h"
+#include "server/pair.h"
 #include "store/store.h"
 #include "store/sum.h"
 
@@ -126,6 +127,8 @@ struct chunk {
     bool blank;                /* the value of clock.version was lost with an earlier life */
     struct adopting *adopting; /* workers are telling where they are in it; NULL: it is open */
     struct held_result *held;  /* of the last round that closed; NULL: nobody holds its result */
+    struct chunk_copy copy;    /* of a lane that has one (pair.c) */
+    bool prepared;             /* of a copy: its memory was made ready before its turn */
     struct round round;        /* the open one */
     struct parked *parked;     /* in order of arrival */
     struct parked **parked_end;
@@ -172,6 +175,8 @@ struct table {
     struct held_result *held;  /* one per chunk; NULL: the table does not outlive a server */
     bool again;                /* an earlier life of the server had it (adopt.c) ... */
     struct adoption *adoption; /* ... and not all of it has been opened yet; else NULL */
+    uint64_t alone;            /* chunks that wait for a snapshot to be made (pair.c) ... */
+    uint64_t alone_at;         /* ... where to look for the next */
 };
 
 /* Results that a worker hears of together. */
@@ -190,6 +195,7 @@ struct session {
     struct result_list releases; /* to be told of with the next turn, ... */
     struct result_list asks;     /* ... to be asked for */
     bool leaves;                 /* it has said BYE, and has not heard that it may go */
+    bool is_owner;               /* not a worker, but the lane that this one is a copy of */
 };
 
 /* A SHARE_PULL on its way through the lane. */
@@ -240,6 +246,13 @@ struct journal {
     uint64_t load_barriers; /* of loads, to which all workers have come */
 };
 
+/* Which lane of which server. */
+struct lane_name {
+    uint32_t server;
+    uint32_t lane;
+    uint32_t lanes;
+};
+
 struct lane {
     struct psi_env *env;
     struct psi_log log;
@@ -257,6 +270,15 @@ struct lane {
     struct psi_welcome job;      /* what the master said; workers == 0: not yet */
     bool joined;
     bool takes_place; /* stood by until now: lane_took_place() */
+    bool stands_by;   /* its place is taken: it stands by from the next tick on */
+
+    /* Copies. */
+    struct lane_name standby; /* who it is while it has no place */
+    struct pair *pair;        /* owned; NULL: it has no copy */
+    bool goes_alone;          /* ... from the next tick on */
+    struct mirror *mirror;    /* owned; NULL: it is no copy */
+    bool is_promoted;         /* it was one, and has the place now */
+    uint32_t kept;            /* the first life of its place of which it has what was told */
 
     struct journal journal;
     uint32_t rows;        /* ranks that there is room for: entries of every array per rank */
@@ -307,6 +329,13 @@ struct lane {
 void lane_finish(struct lane *lane, int exit_code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void lane_fail_job(struct lane *lane, psd_status status, int exit_code, const char *text);
+
+/* Room for so many ranks, if there is none yet. PSD_ERR_NO_MEMORY. */
+psd_status lane_grow(struct lane *lane, uint32_t workers);
+
+/* It is, or copies, that lane of that server. Its share of what the process may use is that of a lane
+ * of the other one. */
+void lane_take_name(struct lane *lane, uint32_t server, uint32_t index, uint32_t lanes);
 
 /* slots.c */
 struct slot *slot_take(struct slot_pool *pool, size_t bytes);
@@ -440,6 +469,9 @@ void view_aborted(struct lane *lane);
 
 /* ------------------------------------------------------------------------------ standby.c --- */
 
+/* Its place has been taken by a copy: it stands by for others. */
+void standby_begin(struct lane *lane);
+
 /* It leaves a job that cannot do without a server, or has but one. */
 void standby_welcomed(struct lane *lane, const struct psi_welcome *welcome);
 
@@ -461,6 +493,8 @@ void journal_drop(struct lane *lane, uint32_t id);
 psd_status journal_resume(struct lane *lane, const struct psi_view *view, struct psd_error *err);
 psd_status journal_done(struct lane *lane, const void *body, size_t bytes, struct psd_error *err);
 void journal_tell(struct lane *lane);
+/* The body of its TABLE_OPEN; NULL: not known. */
+const void *journal_table(const struct lane *lane, uint32_t id, size_t *bytes_p);
 void journal_free(struct lane *lane);
 
 /* share.c */
@@ -472,8 +506,14 @@ psd_status share_data_arrived(struct session *session, void *payload, size_t byt
 void share_session_gone(struct session *session);
 psd_status step_add_arrived(struct session *session, struct psd_error *err);
 void global_step_fini(struct lane *lane);
+void global_step_clear(struct lane *lane);
+
+/* STEP_STATE, to a copy. */
+psd_status global_step_take(struct lane *lane, const void *payload, size_t bytes,
+                            struct psd_error *err);
 
 /* replicate.c */
 void replicate_alone(struct lane *lane, struct chunk *chunk, const struct closed_round *round);
+void replicate_to_copy(struct lane *lane, struct chunk *chunk, const struct closed_round *round);
 
 #endif

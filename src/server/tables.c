@@ -266,7 +266,9 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
         return psi_fail(err, PSD_ERR_PROTOCOL, "table %s: its places do not include server %u",
                         info->spec.name, lane->config.server);
     }
-    if (info->again && !(lane->job.survives && psi_spec_survives(&info->spec))) {
+    /* A copy has all that was told. A table that it has not heard of is as it was opened. */
+    if (info->again && !lane->is_promoted &&
+        !(lane->job.survives && psi_spec_survives(&info->spec))) {
         return psi_fail(err, PSD_ERR_PROTOCOL,
                         "table %s: what server %u had of it was lost, and is not made anew",
                         info->spec.name, lane->config.server);
@@ -283,7 +285,7 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
     table->spec = info->spec;
     table->chunks_in_all = psi_chunk_count(info->spec.count);
     table->first_step = info->step;
-    table->again = info->again;
+    table->again = info->again && psi_spec_survives(&info->spec);
     table->rule.workers = lane->rows;
     table->rule.staleness = info->spec.staleness;
     table->rule.backup = info->spec.backup_workers;
@@ -325,6 +327,7 @@ table_drop(struct lane *lane, uint32_t id)
     if (*link != NULL) {
         struct table *table = *link;
 
+        pair_table_dropped(lane, table);
         *link = table->next;
         lane->table_of[id] = NULL;
         table_destroy(lane, table);
@@ -345,8 +348,10 @@ announce(struct lane *lane, struct table *table)
     const struct psi_frame frame = {
         .type = PSI_FRAME_ACK, .view = lane->view.id, .table = table->id};
 
-    if (psi_master_link_is_up(&lane->master) &&
-        psi_post(lane->master.peer.conn, &frame) == PSD_OK) {
+    if (lane->config.is_standby) { /* a copy tells its owner */
+        table->announced = true;
+    } else if (psi_master_link_is_up(&lane->master) &&
+               psi_post(lane->master.peer.conn, &frame) == PSD_OK) {
         table->announced = true;
     }
 }
@@ -362,7 +367,10 @@ tables_prepare(struct lane *lane)
         size_t done = 0;
 
         while (table->prepared < table->chunk_count && done < PREPARE_BYTES) {
-            done += table->store->ops->prepare(table->store, table->prepared++);
+            if (!table->chunks[table->prepared].prepared) {
+                done += table->store->ops->prepare(table->store, table->prepared);
+            }
+            table->prepared++;
         }
         if (table->prepared < table->chunk_count) {
             lane->tables_unready = true;
@@ -380,8 +388,9 @@ tables_want_a_turn(const struct lane *lane)
 {
     const struct table *table = lane->tables_unready ? lane->tables : NULL;
 
-    while (table != NULL && table->prepared == table->chunk_count &&
-           (table->announced || !psi_master_link_is_up(&lane->master))) {
+    while (
+        table != NULL && table->prepared == table->chunk_count &&
+        (table->announced || (!psi_master_link_is_up(&lane->master) && !lane->config.is_standby))) {
         table = table->next;
     }
     return table != NULL;

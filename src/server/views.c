@@ -204,6 +204,18 @@ rank_leaves(struct lane *lane, const struct psi_view *view)
     }
 }
 
+/* A copy has its place: what those who have left had given to open rounds is lost with the owner, and
+ * what had closed has closed. Nobody waits for them. */
+static void
+take_members(struct lane *lane, const struct psi_view *view)
+{
+    for (struct table *table = lane->tables; table != NULL; table = table->next) {
+        for (uint32_t rank = 0; rank < view->workers; rank++) {
+            table->members.left_at[rank] = view->worker[rank].member ? PSI_STEP_NEVER : 0;
+        }
+    }
+}
+
 static psd_status
 on_view(void *owner, const struct psi_view *old, const struct psi_view *now, struct psd_error *err)
 {
@@ -221,6 +233,9 @@ on_view(void *owner, const struct psi_view *old, const struct psi_view *now, str
         lane->told_by_ns = psi_now_ns(lane->env) + lane->job.dead_ms * MS_NS;
     }
     unfreeze(lane);
+    if (lane->is_promoted && lane->since == now->id) {
+        take_members(lane, now);
+    }
     /* A master that returned says again what the last one had decided: to most it is not new. */
     if (now->change == PSI_VIEW_WORKER_LEFT &&
         psi_view_rank(old, now, now->who) == PSI_RANK_LEAVES) {
@@ -249,6 +264,7 @@ view_arrived(struct lane *lane, const void *body, size_t bytes, struct psd_error
         free(lane->journal.view);
         lane->journal.view = copy;
         lane->journal.view_bytes = bytes;
+        pair_view(lane, copy, bytes);
     } else {
         free(copy);
     }

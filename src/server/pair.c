@@ -1,0 +1,583 @@
+/*
+ * pair.c - a lane that has a copy: what the copy is told, and what waits for it.
+ *
+ * Each chunk joins by itself: ALONE until its snapshot is made, JOINING until the copy has that,
+ * PAIRED from then on. Before it is PAIRED its answers wait for nobody, so what was told then the
+ * copy may lack: only when it has all of that does the lane call it eligible, and only then may it
+ * take the lane's place. The lane goes on alone when the master says so, and never because a
+ * connection broke: the copy may be alive, and be given the place in this very moment.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "rpc/identity.h"
+#include "rpc/post.h"
+#include "server/state.h"
+
+#define MS_NS UINT64_C(1000000)
+
+enum {
+    SNAPSHOT_BYTES = 8 << 20, /* on their way: changes queue up behind them */
+    JOINING_BYTES = 64 << 20, /* more than that, and a chunk that is not PAIRED begins anew */
+    SLOW_MS = 1000,           /* before a line about a copy that is slow, ... */
+    SLOW_LINE_MS = 10000,     /* ... and between two of them */
+};
+
+bool
+pair_has_table(const struct table *table)
+{
+    return !psi_spec_survives(&table->spec);
+}
+
+void
+pair_break(struct lane *lane, const char *format, ...)
+{
+    struct pair *pair = lane->pair;
+    va_list args;
+
+    if (pair == NULL || pair->is_broken) {
+        return;
+    }
+    pair->is_broken = true;
+    va_start(args, format);
+    vsnprintf(pair->reason, sizeof(pair->reason), format, args);
+    va_end(args);
+}
+
+/* ---- the connection ------------------------------------------------------------------------ */
+
+static void
+hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
+{
+    const struct lane *lane = owner;
+
+    (void)peer;
+    hello_p->role = PSI_ROLE_SERVER;
+    hello_p->rank = lane->config.server;
+    hello_p->lane = lane->config.lane;
+    hello_p->lanes = lane->config.lanes;
+    hello_p->incarnation = lane->job.incarnation;
+    hello_p->life = lane->life;
+    hello_p->kernel_revision = PSI_KERNEL_REVISION;
+    hello_p->job = lane->job.job;
+    hello_p->view = lane->view.id;
+}
+
+static void
+on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
+{
+    struct lane *lane = owner;
+
+    (void)peer;
+    (void)welcome;
+    lane->pair->is_met = false; /* it says next what it has */
+    lane->pair->heard_ns = psi_now_ns(lane->env);
+}
+
+static void
+on_down(void *owner, struct psi_peer *peer, const struct psd_error *reason)
+{
+    struct lane *lane = owner;
+
+    (void)peer;
+    psi_log(&lane->log, PSI_LOG_DEBUG, "COPY-CUT", "%s: %s", lane->pair->copy.address,
+            reason->text);
+    lane->pair->is_met = false;
+}
+
+static void
+on_refused(void *owner, struct psi_peer *peer, const struct psi_verdict *verdict)
+{
+    (void)peer;
+    pair_break(owner, "refused: %.300s", verdict->text);
+}
+
+/* The copy has a parcel: what waited for it may be told. */
+static void
+parcel_arrived(struct lane *lane, const struct parcel *parcel)
+{
+    const struct table *table = table_find(lane, parcel->frame.table);
+    struct chunk *chunk = table == NULL ? NULL : table_chunk(table, parcel->frame.chunk);
+    struct pair *pair = lane->pair;
+
+    if (chunk == NULL ||
+        (parcel->frame.type != PSI_FRAME_REPLICATE && parcel->frame.type != PSI_FRAME_SNAPSHOT)) {
+        return;
+    }
+    if (chunk->copy.mode == COPY_JOINING && chunk->copy.snapshot == parcel->frame.seq) {
+        chunk->copy.mode = COPY_PAIRED;
+        pair->unpaired--;
+        if (chunk->copy.last > pair->told_alone) {
+            pair->told_alone = chunk->copy.last;
+        }
+    }
+    if (chunk->copy.load == parcel->frame.seq) {
+        chunk->copy.load = 0;
+    }
+    if (parcel->frame.type == PSI_FRAME_REPLICATE && chunk->copy.mode == COPY_PAIRED &&
+        parcel->version > chunk->clock.committed) {
+        chunk->clock.committed = parcel->version;
+    }
+    round_go_on(lane, chunk);
+}
+
+static psd_status
+acked(struct lane *lane, const struct psi_frame *frame, struct psd_error *err)
+{
+    struct pair *pair = lane->pair;
+    struct parcel *parcel;
+
+    if (frame->seq > pair->last || frame->seq < pair->acked) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "REPLICATE_ACK of %llu, expected %llu to %llu",
+                        (unsigned long long)frame->seq, (unsigned long long)pair->acked,
+                        (unsigned long long)pair->last);
+    }
+    pair->acked = frame->seq;
+    pair->heard_ns = psi_now_ns(lane->env);
+    while (!lane->finished && (parcel = pair_take_acked(pair)) != NULL) {
+        parcel_arrived(lane, parcel);
+        parcel_free(parcel);
+    }
+    if (!pair->is_met) {
+        pair->is_met = true;
+        pair_send_again(lane);
+    }
+    pair_steps_answer(lane);
+    return PSD_OK;
+}
+
+static psd_status
+on_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes, struct psd_error *err)
+{
+    struct lane *lane = owner;
+    const struct psi_frame *frame = &peer->inbox.frame;
+    struct psi_verdict verdict;
+
+    if (frame->type != PSI_FRAME_REPLICATE_ACK) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s from a copy: not expected",
+                        psi_frame_type_name(frame->type));
+    }
+    if (frame->request != (uint32_t)lane->pair->number) {
+        return psi_fail(err, PSD_ERR_BUSY, "a copy of another number");
+    }
+    if (frame->status == PSD_OK) {
+        return acked(lane, frame, err);
+    }
+    if (psi_verdict_decode(payload, bytes, &verdict, err) != PSD_OK) {
+        return err->status;
+    }
+    pair_break(lane, "%.400s", verdict.text);
+    return PSD_OK;
+}
+
+static const struct psi_peer_events copy_events = {
+    .hello = hello,
+    .on_up = on_up,
+    .on_down = on_down,
+    .on_refused = on_refused,
+    .on_frame = on_frame,
+};
+
+/* ---- beginning and ending ------------------------------------------------------------------ */
+
+static void
+chunks_begin(struct lane *lane, struct table *table)
+{
+    table->alone = table->chunk_count;
+    table->alone_at = 0;
+    lane->pair->unpaired += table->chunk_count;
+    lane->pair->alone += table->chunk_count;
+    for (uint64_t i = 0; i < table->chunk_count; i++) {
+        table->chunks[i].copy = (struct chunk_copy){.mode = COPY_ALONE};
+    }
+}
+
+/* Everything that the lane has so far: small things now, chunks one after the other later. */
+static void
+tell_all(struct lane *lane)
+{
+    size_t bytes;
+
+    if (lane->journal.view != NULL) {
+        pair_view(lane, lane->journal.view, lane->journal.view_bytes);
+    }
+    for (struct table *table = lane->tables; table != NULL; table = table->next) {
+        const void *body = pair_has_table(table) ? journal_table(lane, table->id, &bytes) : NULL;
+        struct parcel *parcel;
+
+        if (body == NULL) {
+            continue;
+        }
+        chunks_begin(lane, table);
+        parcel = parcel_of_body(PSI_FRAME_TABLE_OPEN, table->id, body, bytes);
+        if (parcel == NULL) {
+            pair_break(lane, "no memory to tell it of table %s", table->spec.name);
+            return;
+        }
+        pair_enqueue(lane, parcel);
+    }
+    if (!pair_steps_begin(lane)) {
+        pair_break(lane, "no memory to tell it of the global step");
+    }
+}
+
+static void
+begin(struct lane *lane, uint64_t number, const struct psi_pair *copy)
+{
+    struct pair *pair = calloc(1, sizeof(*pair));
+
+    if (pair == NULL) { /* the order is said again on a new connection */
+        lane_renew_master(lane);
+        return;
+    }
+    pair->number = number;
+    pair->copy = *copy;
+    pair->end = &pair->first;
+    pair->waits_end = &pair->waits;
+    pair->heard_ns = psi_now_ns(lane->env);
+    psi_peer_start(&pair->peer, lane->env, copy->address, &copy_events, lane, 0);
+    psi_identity_server(pair->peer.name, copy->server, copy->lane);
+    lane->pair = pair;
+    lane->replicate = replicate_to_copy;
+    psi_log(&lane->log, PSI_LOG_DEBUG, "COPY", "a lane of server %u (%s) is to be its copy",
+            copy->server, copy->address);
+    tell_all(lane);
+    pair->begun = pair->last;
+}
+
+void
+pair_destroy(struct lane *lane)
+{
+    struct pair *pair = lane->pair;
+
+    if (pair == NULL) {
+        return;
+    }
+    psi_peer_close(&pair->peer);
+    pair_empty(pair);
+    pair_steps_free(pair);
+    free(pair);
+    lane->pair = NULL;
+    lane->replicate = replicate_alone;
+}
+
+/* What waited for the copy waits no more. */
+static void
+go_alone(struct lane *lane)
+{
+    lane->pair->acked = UINT64_MAX;
+    pair_steps_answer(lane);
+    pair_destroy(lane);
+    for (struct table *table = lane->tables; table != NULL; table = table->next) {
+        for (uint64_t i = 0; i < table->chunk_count && pair_has_table(table); i++) {
+            table->chunks[i].copy = (struct chunk_copy){.mode = COPY_ALONE};
+            table->chunks[i].clock.committed = table->chunks[i].clock.version;
+        }
+    }
+    rounds_try_close_all(lane);
+}
+
+psd_status
+pair_ordered(struct lane *lane, const void *body, size_t bytes, struct psd_error *err)
+{
+    const uint64_t number = lane->master.peer.inbox.frame.seq;
+    struct psi_pair copy;
+    const psd_status status = psi_pair_decode(body, bytes, &copy, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    if (lane->pair != NULL && lane->pair->number == number) { /* it is asked how that goes */
+        lane->pair->is_told = false;
+        lane->pair->is_lost_told = false;
+        return PSD_OK;
+    }
+    if (lane->pair != NULL && lane->pair->number > number) {
+        return PSD_OK; /* an old one */
+    }
+    if (lane->pair != NULL) { /* the master has ended the last one, or there would be no next */
+        go_alone(lane);
+    }
+    begin(lane, number, &copy);
+    return PSD_OK;
+}
+
+void
+pair_ended(struct lane *lane, uint64_t number)
+{
+    lane->goes_alone = lane->pair != NULL && lane->pair->number <= number;
+}
+
+/* ---- what happens on the lane -------------------------------------------------------------- */
+
+/* So much is on its way that what is not PAIRED had better begin anew, later. */
+static bool
+joins_in_vain(const struct pair *pair, const struct chunk *chunk)
+{
+    return chunk->copy.mode == COPY_JOINING && pair->bytes > JOINING_BYTES;
+}
+
+static void
+begin_anew(struct pair *pair, struct chunk *chunk)
+{
+    chunk->copy = (struct chunk_copy){.mode = COPY_ALONE};
+    chunk->table->alone++;
+    pair->alone++;
+}
+
+void
+pair_changed(struct lane *lane, struct chunk *chunk, const struct closed_round *round)
+{
+    struct pair *pair = lane->pair;
+    struct parcel *parcel;
+
+    if (joins_in_vain(pair, chunk)) {
+        begin_anew(pair, chunk);
+    }
+    if (chunk->copy.mode != COPY_PAIRED) {
+        chunk->clock.committed = chunk->clock.version;
+    }
+    if (chunk->copy.mode == COPY_ALONE || pair->is_broken) {
+        return;
+    }
+    parcel = parcel_of_change(lane, chunk, round);
+    if (parcel == NULL) {
+        pair_break(lane, "no memory to tell it of table %s", chunk->table->spec.name);
+        return;
+    }
+    chunk->copy.last = pair_enqueue(lane, parcel);
+}
+
+/* Its values came from outside: all of it is said anew. */
+void
+pair_loaded(struct lane *lane, struct chunk *chunk)
+{
+    struct parcel *parcel;
+
+    if (lane->pair == NULL || !pair_has_table(chunk->table) || chunk->copy.mode == COPY_ALONE) {
+        return;
+    }
+    parcel = lane->pair->is_broken ? NULL : parcel_of_chunk(lane, chunk);
+    if (parcel == NULL) {
+        pair_break(lane, "no memory to tell it of table %s", chunk->table->spec.name);
+    } else {
+        chunk->copy.last = pair_enqueue(lane, parcel);
+    }
+    if (chunk->copy.mode == COPY_PAIRED) {
+        chunk->copy.load = parcel == NULL ? UINT64_MAX : chunk->copy.last;
+    }
+}
+
+/* A new table: the copy makes the same initial values, and hears of every change from the first on.
+ * No snapshot is needed. */
+void
+pair_table_opened(struct lane *lane, struct table *table, const void *body, size_t bytes)
+{
+    struct parcel *parcel;
+
+    if (lane->pair == NULL || !pair_has_table(table)) {
+        return;
+    }
+    for (uint64_t i = 0; i < table->chunk_count; i++) {
+        table->chunks[i].copy = (struct chunk_copy){.mode = COPY_PAIRED};
+    }
+    parcel = parcel_of_body(PSI_FRAME_TABLE_OPEN, table->id, body, bytes);
+    if (parcel == NULL) {
+        pair_break(lane, "no memory to tell it of table %s", table->spec.name);
+    } else {
+        pair_enqueue(lane, parcel);
+    }
+}
+
+void
+pair_table_dropped(struct lane *lane, const struct table *table)
+{
+    struct parcel *parcel;
+
+    if (lane->pair == NULL || !pair_has_table(table)) {
+        return;
+    }
+    for (uint64_t i = 0; i < table->chunk_count; i++) {
+        lane->pair->unpaired -= table->chunks[i].copy.mode != COPY_PAIRED;
+    }
+    lane->pair->alone -= table->alone;
+    parcel = parcel_of_body(PSI_FRAME_TABLE_DROP, table->id, NULL, 0);
+    if (parcel == NULL) {
+        pair_break(lane, "no memory to tell it of table %s", table->spec.name);
+    } else {
+        pair_enqueue(lane, parcel);
+    }
+}
+
+void
+pair_view(struct lane *lane, const void *body, size_t bytes)
+{
+    struct parcel *parcel;
+
+    if (lane->pair == NULL) {
+        return;
+    }
+    parcel = parcel_of_body(PSI_FRAME_VIEW_COMMIT, 0, body, bytes);
+    if (parcel == NULL) {
+        pair_break(lane, "no memory to tell it of view %u", lane->view.id);
+    } else {
+        pair_enqueue(lane, parcel);
+    }
+}
+
+/* ---- snapshots, by turns ------------------------------------------------------------------- */
+
+/* A chunk that is ALONE; NULL: none whose memory is ready. */
+static struct chunk *
+find_alone(const struct lane *lane)
+{
+    for (struct table *table = lane->tables; table != NULL; table = table->next) {
+        if (table->alone == 0 || table->prepared < table->chunk_count) {
+            continue;
+        }
+        while (table->chunks[table->alone_at].copy.mode != COPY_ALONE) {
+            table->alone_at = (table->alone_at + 1) % table->chunk_count;
+        }
+        return &table->chunks[table->alone_at];
+    }
+    return NULL;
+}
+
+static void
+send_snapshots(struct lane *lane)
+{
+    struct pair *pair = lane->pair;
+
+    while (pair->alone > 0 && pair->bytes < SNAPSHOT_BYTES && pair->is_met && !pair->is_broken) {
+        struct chunk *chunk = find_alone(lane);
+        struct parcel *parcel = chunk == NULL ? NULL : parcel_of_chunk(lane, chunk);
+
+        if (chunk == NULL) {
+            return;
+        }
+        if (parcel == NULL) {
+            pair_break(lane, "no memory for a snapshot of table %s", chunk->table->spec.name);
+            return;
+        }
+        chunk->copy.mode = COPY_JOINING;
+        chunk->copy.snapshot = pair_enqueue(lane, parcel);
+        chunk->copy.last = chunk->copy.snapshot;
+        chunk->table->alone--;
+        pair->alone--;
+    }
+}
+
+/* ---- time ---------------------------------------------------------------------------------- */
+
+/* Twice as long as a member may be silent: the master may know better, and sooner. */
+static uint64_t
+patience_ns(const struct lane *lane)
+{
+    return 2 * lane->job.dead_ms * MS_NS;
+}
+
+/* Does it owe us anything? */
+static bool
+is_awaited(const struct pair *pair)
+{
+    return pair->first != NULL || !pair->is_met;
+}
+
+static void
+look_at_silence(struct lane *lane, uint64_t now_ns)
+{
+    struct pair *pair = lane->pair;
+
+    if (!is_awaited(pair)) {
+        pair->heard_ns = now_ns;
+        return;
+    }
+    if (now_ns - pair->heard_ns >= patience_ns(lane)) {
+        pair_break(lane, "nothing heard of it for %u ms: %s", 2 * lane->job.dead_ms,
+                   pair->peer.state == PSI_PEER_UP ? "connected" : pair->peer.reason.text);
+    } else if (now_ns - pair->heard_ns >= SLOW_MS * MS_NS && now_ns >= pair->warn_ns) {
+        pair->warn_ns = now_ns + SLOW_LINE_MS * MS_NS;
+        psi_log(&lane->log, PSI_LOG_WARN, "COPY-SLOW",
+                "its copy in server %u (%s) has not answered for %llu ms; workers wait for it",
+                pair->copy.server, pair->copy.address,
+                (unsigned long long)((now_ns - pair->heard_ns) / MS_NS));
+    }
+}
+
+static bool
+say(const struct lane *lane, uint8_t type, const char *text)
+{
+    const struct psi_frame frame = {.type = type, .view = lane->view.id, .seq = lane->pair->number};
+
+    return psi_master_link_is_up(&lane->master) &&
+           (text == NULL ? psi_post(lane->master.peer.conn, &frame)
+                         : psi_post_error(lane->master.peer.conn, &frame, PSD_ERR_PEER_LOST, 0,
+                                          text)) == PSD_OK;
+}
+
+static void
+become_eligible(struct lane *lane)
+{
+    struct pair *pair = lane->pair;
+    struct parcel *parcel;
+
+    if (pair->is_eligible || pair->is_broken || pair->unpaired > 0 || !pair->is_met ||
+        pair->acked < pair->begun || pair->acked < pair->told_alone) {
+        return;
+    }
+    parcel = parcel_of_body(PSI_FRAME_ELIGIBLE, 0, NULL, 0);
+    if (parcel == NULL) {
+        pair_break(lane, "no memory");
+        return;
+    }
+    pair_enqueue(lane, parcel);
+    pair->is_eligible = true;
+}
+
+void
+pair_tick(struct lane *lane, uint64_t now_ns)
+{
+    struct pair *pair = lane->pair;
+
+    if (lane->goes_alone) {
+        lane->goes_alone = false;
+        go_alone(lane);
+        return;
+    }
+    psi_peer_tick(&pair->peer, now_ns);
+    look_at_silence(lane, now_ns);
+    send_snapshots(lane);
+    become_eligible(lane);
+    pair_pump(lane);
+    if (pair->is_broken && !pair->is_lost_told) {
+        pair->is_lost_told = say(lane, PSI_FRAME_PAIR_LOST, pair->reason);
+    } else if (pair->is_eligible && !pair->is_told && !pair->is_broken) {
+        pair->is_told = say(lane, PSI_FRAME_ELIGIBLE, NULL);
+    }
+}
+
+uint64_t
+pair_next_ns(const struct lane *lane)
+{
+    const struct pair *pair = lane->pair;
+    const uint64_t peer_ns = psi_peer_next_ns(&pair->peer);
+    uint64_t next_ns = UINT64_MAX;
+
+    if (lane->goes_alone) {
+        return 0;
+    }
+    if (is_awaited(pair) && !pair->is_broken) {
+        const uint64_t slow_ns = pair->heard_ns + SLOW_MS * MS_NS;
+
+        next_ns = pair->heard_ns + patience_ns(lane);
+        if (slow_ns < next_ns && pair->warn_ns < next_ns) {
+            next_ns = slow_ns > pair->warn_ns ? slow_ns : pair->warn_ns;
+        }
+    }
+    return peer_ns < next_ns ? peer_ns : next_ns;
+}

@@ -1,0 +1,175 @@
+/*
+ * pair.h - a lane and its copy: a lane that stands by in another server and is told of every change
+ * before anybody else is.
+ *
+ * The lane with the place has a struct pair: a connection to the copy, and a queue of parcels, each
+ * with a number. A parcel stays until the copy has said that it has it; after a cut those it lacks
+ * are sent again. The copy has a struct mirror: it applies what comes in order, and never waits.
+ *
+ * Thread: owned by the lane's thread.
+ */
+#ifndef SERVER_PAIR_H
+#define SERVER_PAIR_H
+
+#include "rpc/peer.h"
+#include "wire/frame.h"
+#include "wire/message.h"
+
+struct chunk;
+struct closed_round;
+struct lane;
+struct session;
+struct table;
+
+/* How a chunk goes on, once its lane has a copy. */
+enum copy_mode {
+    COPY_ALONE,   /* the copy has nothing of it: answers wait for nobody */
+    COPY_JOINING, /* a snapshot is on its way; nor do they now, but changes follow it */
+    COPY_PAIRED,  /* the copy had it: answers wait until it has the change, too */
+};
+
+/* Of a chunk. Numbers are those of parcels; 0: none. */
+struct chunk_copy {
+    enum copy_mode mode;
+    uint64_t snapshot; /* JOINING: of the snapshot that makes it PAIRED */
+    uint64_t last;     /* of the last change that was sent */
+    uint64_t load;     /* values from outside that nobody may hear of before the copy has them */
+};
+
+/* One frame to the copy. */
+struct parcel {
+    struct parcel *next;
+    struct psi_frame frame; /* its seq is the number of the parcel */
+    uint64_t version;       /* REPLICATE: of the chunk, with it */
+    size_t bytes;
+    bool borrowed; /* the connection has not sent all of it yet */
+    bool over;     /* ... and nobody else wants it any more */
+    _Alignas(64) uint8_t body[];
+};
+
+/* The answer to a STEP_ADD that waits for the copy. */
+struct step_wait {
+    struct step_wait *next;
+    uint32_t rank;
+    uint32_t request;
+    uint64_t result;
+    uint64_t parcel; /* that the copy must have */
+};
+
+struct pair {
+    uint64_t number; /* the master's */
+    struct psi_pair copy;
+    struct psi_peer peer;
+    bool is_met;          /* this connection: the copy has said what it has */
+    struct parcel *first; /* that the copy may lack */
+    struct parcel **end;
+    struct parcel *unsent; /* ... on this connection */
+    uint64_t last;         /* number of the last parcel */
+    uint64_t acked;        /* the copy has all up to this one */
+    uint64_t begun;        /* up to this one they say what there was before the copy */
+    uint64_t told_alone;   /* up to this one they were told of without the copy */
+    uint64_t bytes;        /* of all parcels */
+    uint64_t heard_ns;     /* when it last said something */
+    uint64_t warn_ns;      /* when to say next that it is slow */
+    uint64_t unpaired;     /* chunks that are not PAIRED ... */
+    uint64_t alone;        /* ... of which are ALONE */
+    struct step_wait *waits;
+    struct step_wait **waits_end;
+    bool is_eligible;  /* the copy has all that was told */
+    bool is_told;      /* the master knows */
+    bool is_broken;    /* it cannot go on: the master has to end it ... */
+    bool is_lost_told; /* ... which it knows */
+    char reason[PSI_TEXT_MAX];
+};
+
+/* Of a lane that stands by, and is a copy. */
+struct mirror {
+    uint64_t number; /* the master's */
+    struct psi_pair owner;
+    struct session *session; /* of the owner; NULL: not connected */
+    uint64_t applied;        /* number of the last parcel */
+    bool ack_due;
+    bool is_eligible; /* the owner says that nothing is missing */
+    bool is_broken;   /* something was not applied: no more is */
+    void *view;       /* owned; the last view that the owner took */
+    size_t view_bytes;
+};
+
+/* ------------------------------------------------------------------------- pair_queue.c --- */
+
+/* A parcel with room for so many bytes; NULL: no memory. */
+struct parcel *parcel_create(uint8_t type, size_t bytes);
+
+/* The next one in the queue. Returns its number. */
+uint64_t pair_enqueue(struct lane *lane, struct parcel *parcel);
+void pair_pump(struct lane *lane);
+void pair_send_again(struct lane *lane); /* on a new connection: what the copy lacks */
+void pair_empty(struct pair *pair);
+
+/* Takes the first parcel off, if the copy has it. NULL: it has not. free with parcel_free(). */
+struct parcel *pair_take_acked(struct pair *pair);
+void parcel_free(struct parcel *parcel);
+
+/* ----------------------------------------------------------------------- pair_parcels.c --- */
+
+/* What is said of a chunk, a table, a view, the global step. NULL: no memory. */
+struct parcel *parcel_of_change(struct lane *lane, const struct chunk *chunk,
+                                const struct closed_round *round);
+struct parcel *parcel_of_chunk(const struct lane *lane, const struct chunk *chunk);
+struct parcel *parcel_of_body(uint8_t type, uint32_t table, const void *body, size_t bytes);
+struct parcel *parcel_of_steps(const struct lane *lane, uint32_t rank, uint32_t count);
+
+/* ------------------------------------------------------------------------------- pair.c --- */
+
+/* Is the table one whose contents nobody could make anew? */
+bool pair_has_table(const struct table *table);
+
+psd_status pair_ordered(struct lane *lane, const void *body, size_t bytes, struct psd_error *err);
+void pair_ended(struct lane *lane, uint64_t number); /* UNPAIR: alone from the next tick on */
+void pair_tick(struct lane *lane, uint64_t now_ns);
+uint64_t pair_next_ns(const struct lane *lane);
+void pair_destroy(struct lane *lane);
+
+/* It cannot go on, and answers wait: the master is to end it. */
+void pair_break(struct lane *lane, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* What happens on the lane. */
+void pair_changed(struct lane *lane, struct chunk *chunk, const struct closed_round *round);
+void pair_loaded(struct lane *lane, struct chunk *chunk);
+void pair_table_opened(struct lane *lane, struct table *table, const void *body, size_t bytes);
+void pair_table_dropped(struct lane *lane, const struct table *table);
+void pair_view(struct lane *lane, const void *body, size_t bytes);
+
+/* ------------------------------------------------------------------------- pair_steps.c --- */
+
+/* All additions to the global step so far, for a new copy. False: no memory. */
+bool pair_steps_begin(struct lane *lane);
+void pair_steps_added(struct lane *lane, uint32_t rank);
+/* Do answers wait for the copy? */
+bool pair_steps_are_paired(const struct lane *lane);
+/* False: no memory to wait with. */
+bool pair_steps_wait(struct lane *lane, uint32_t rank, uint32_t request, uint64_t result);
+void pair_steps_answer(struct lane *lane); /* those for whom the copy has enough by now */
+void pair_steps_forget(struct lane *lane, uint32_t rank);
+void pair_steps_free(struct pair *pair);
+
+/* ----------------------------------------------------------------------------- mirror.c --- */
+
+psd_status mirror_ordered(struct lane *lane, const void *body, size_t bytes, struct psd_error *err);
+void mirror_ended(struct lane *lane, uint64_t number); /* UNPAIR */
+void mirror_forget(struct lane *lane);
+bool mirror_promote(struct lane *lane, uint64_t number); /* false: it is no such copy */
+psd_status mirror_hello(struct session *session, const struct psi_hello *hello,
+                        struct psd_error *err);
+psd_status mirror_frame(struct session *session, const void *payload, size_t bytes,
+                        struct psd_error *err);
+void mirror_session_gone(const struct session *session);
+void mirror_tick(struct lane *lane);
+
+/* ----------------------------------------------------------------------- mirror_apply.c --- */
+
+/* What a frame of the owner changes. An error: the copy is none. */
+psd_status mirror_apply(struct lane *lane, const struct psi_frame *frame, const void *payload,
+                        size_t bytes, struct psd_error *err);
+
+#endif

@@ -1,0 +1,167 @@
+/*
+ * pair_parcels.c - what a copy is told: changes, whole chunks, tables, views, the global step.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <string.h>
+
+#include "server/state.h"
+#include "shard/shard.h"
+
+/* The sum of a round, as it was applied: in the type that is computed in. */
+static void
+add_leaves(struct lane *lane, const struct chunk *chunk, const struct closed_round *round, void *to)
+{
+    const struct psi_spec *spec = &chunk->table->spec;
+    struct psi_sum sum;
+
+    psi_sum_init(&sum, psi_kernel_level_kernels(lane->config.kernel), spec->dtype, round->leaves,
+                 round->leaf_count, lane->scratch);
+    psi_sum_all(&sum, (uint32_t)psi_chunk_elements(spec->count, chunk->index), to);
+}
+
+static size_t
+number_bytes(const struct chunk *chunk, const struct closed_round *round)
+{
+    const struct psi_spec *spec = &chunk->table->spec;
+    const bool is_real = psi_spec_synchronous(spec) || round->leaves[0].is_sum;
+    const psd_dtype dtype = is_real ? psi_dtype_real(spec->dtype) : spec->dtype;
+
+    return psi_chunk_elements(spec->count, chunk->index) * psi_dtype_bytes(dtype);
+}
+
+struct parcel *
+parcel_of_change(struct lane *lane, const struct chunk *chunk, const struct closed_round *round)
+{
+    const struct table *table = chunk->table;
+    const bool in_rounds = psi_spec_synchronous(&table->spec);
+    const size_t numbers = round->leaf_count > 0 ? number_bytes(chunk, round) : 0;
+    struct parcel *parcel = parcel_create(PSI_FRAME_REPLICATE, PSI_CHANGE_BYTES + numbers);
+    struct psi_change change = {
+        .version = chunk->clock.version,
+        .updates = chunk->updates,
+        .step = round->step,
+        .gradients = round->gradients,
+        .is_empty = in_rounds && round->is_empty,
+        .is_real = in_rounds || (round->leaf_count > 0 && round->leaves[0].is_sum),
+        .rank = round->rank,
+        .incarnation = round->mark.incarnation,
+        .sequence = round->mark.sequence,
+    };
+    struct psi_pack pack;
+
+    if (parcel == NULL) {
+        return NULL;
+    }
+    if (in_rounds && !round->is_empty) {
+        change.in = psi_clock_given(&table->rule, &chunk->clock, round->step);
+    }
+    parcel->frame.table = table->id;
+    parcel->frame.chunk = chunk->index;
+    parcel->version = chunk->clock.version;
+    memset(parcel->body, 0, PSI_CHANGE_BYTES);
+    psi_pack_init(&pack, parcel->body, PSI_CHANGE_BYTES);
+    psi_change_encode(&pack, &change);
+    if (numbers > 0 && in_rounds) {
+        add_leaves(lane, chunk, round, parcel->body + PSI_CHANGE_BYTES);
+    } else if (numbers > 0) {
+        memcpy(parcel->body + PSI_CHANGE_BYTES, round->leaves[0].data, numbers);
+    }
+    return parcel;
+}
+
+/* What was given to the open round stays here: whoever takes the place has none of it, and is given
+ * it again. */
+static void
+note_clocks(const struct lane *lane, const struct chunk *chunk, uint64_t *next)
+{
+    const bool in_rounds = psi_spec_synchronous(&chunk->table->spec);
+
+    for (uint32_t rank = 0; rank < lane->rows; rank++) {
+        next[rank] = in_rounds && chunk->clock.next[rank] > chunk->clock.version
+                         ? chunk->clock.version
+                         : chunk->clock.next[rank];
+    }
+}
+
+struct parcel *
+parcel_of_chunk(const struct lane *lane, const struct chunk *chunk)
+{
+    uint64_t next[PSI_RANKS_MAX];
+    const struct psi_snapshot snapshot = {
+        .version = chunk->clock.version,
+        .updates = chunk->updates,
+        .ready = chunk->ready,
+        .pushed = chunk->pushed,
+        .ranks = lane->rows,
+        .next = next,
+        .marked = chunk->marks != NULL ? lane->rows : 0,
+        .marks = chunk->marks,
+    };
+    const size_t head = psi_snapshot_bytes(snapshot.ranks, snapshot.marked);
+    size_t bytes = head;
+    struct parcel *parcel;
+    struct psi_pack pack;
+    uint8_t *at;
+
+    note_clocks(lane, chunk, next);
+    for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
+        bytes += chunk_part(chunk, part).bytes;
+    }
+    parcel = parcel_create(PSI_FRAME_SNAPSHOT, bytes);
+    if (parcel == NULL) {
+        return NULL;
+    }
+    parcel->frame.table = chunk->table->id;
+    parcel->frame.chunk = chunk->index;
+    memset(parcel->body, 0, head);
+    psi_pack_init(&pack, parcel->body, head);
+    psi_snapshot_encode(&pack, &snapshot);
+    at = parcel->body + head;
+    for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
+        const struct store_piece piece = chunk_part(chunk, part);
+
+        if (piece.bytes > 0) {
+            memcpy(at, piece.base, piece.bytes);
+            at += piece.bytes;
+        }
+    }
+    return parcel;
+}
+
+struct parcel *
+parcel_of_body(uint8_t type, uint32_t table, const void *body, size_t bytes)
+{
+    struct parcel *parcel = parcel_create(type, bytes);
+
+    if (parcel != NULL) {
+        parcel->frame.table = table;
+        if (bytes > 0) {
+            memcpy(parcel->body, body, bytes);
+        }
+    }
+    return parcel;
+}
+
+/* The last `count` additions of a rank. */
+struct parcel *
+parcel_of_steps(const struct lane *lane, uint32_t rank, uint32_t count)
+{
+    const struct adder *adder = &lane->global.adders[rank];
+    struct psi_step_state state = {.value = lane->global.value, .rank = rank};
+    uint8_t bytes[16 + 20 * PSI_STEP_ADDS_MAX];
+    struct psi_pack pack;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct add *add =
+            &adder->adds[(adder->last + 1 + PSI_STEP_ADDS_MAX - count + i) % PSI_STEP_ADDS_MAX];
+
+        if (add->incarnation != 0) { /* else it has not added so often */
+            state.add[state.count++] = (struct psi_step_add){
+                .incarnation = add->incarnation, .sequence = add->sequence, .result = add->result};
+        }
+    }
+    psi_pack_init(&pack, bytes, sizeof(bytes));
+    psi_step_state_encode(&pack, &state);
+    return parcel_of_body(PSI_FRAME_STEP_STATE, 0, bytes, pack.used);
+}

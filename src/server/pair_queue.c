@@ -1,0 +1,142 @@
+/*
+ * pair_queue.c - parcels to the copy: numbered, kept until the copy has them, sent again after a cut.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "rpc/post.h"
+#include "server/state.h"
+
+enum {
+    SEND_QUEUE_BYTES = 4 << 20, /* handed to the connection, which has a limit of its own */
+};
+
+struct parcel *
+parcel_create(uint8_t type, size_t bytes)
+{
+    const size_t size = (sizeof(struct parcel) + bytes + 63) / 64 * 64;
+    struct parcel *parcel = aligned_alloc(64, size);
+
+    if (parcel != NULL) {
+        *parcel = (struct parcel){.frame = {.type = type}, .bytes = bytes};
+    }
+    return parcel;
+}
+
+void
+parcel_free(struct parcel *parcel)
+{
+    if (parcel != NULL && parcel->borrowed) {
+        parcel->over = true;
+    } else {
+        free(parcel);
+    }
+}
+
+static void
+sent(void *owner, uint64_t cookie)
+{
+    struct parcel *parcel = owner;
+
+    (void)cookie;
+    parcel->borrowed = false;
+    if (parcel->over) {
+        free(parcel);
+    }
+}
+
+uint64_t
+pair_enqueue(struct lane *lane, struct parcel *parcel)
+{
+    struct pair *pair = lane->pair;
+
+    parcel->frame.seq = ++pair->last;
+    parcel->frame.view = lane->view.id;
+    parcel->frame.request = (uint32_t)pair->number;
+    parcel->frame.incarnation = (uint16_t)lane->kept;
+    *pair->end = parcel;
+    pair->end = &parcel->next;
+    if (pair->unsent == NULL) {
+        pair->unsent = parcel;
+    }
+    pair->bytes += parcel->bytes;
+    return pair->last;
+}
+
+static psd_status
+post(const struct lane *lane, struct parcel *parcel)
+{
+    struct psi_conn *conn = lane->pair->peer.conn;
+    const struct psi_payload payload = {
+        .base = parcel->body,
+        .bytes = parcel->bytes,
+        .checksum = lane->config.checksum,
+        .release = sent,
+        .owner = parcel,
+    };
+    psd_status status;
+
+    if (parcel->bytes == 0) {
+        return psi_post(conn, &parcel->frame);
+    }
+    parcel->borrowed = true;
+    status = psi_post_payload(conn, &parcel->frame, NULL, &payload);
+    if (status != PSD_OK) {
+        parcel->borrowed = false;
+    }
+    return status;
+}
+
+void
+pair_pump(struct lane *lane)
+{
+    struct pair *pair = lane->pair;
+
+    while (pair->unsent != NULL && pair->is_met && !pair->is_broken &&
+           pair->peer.state == PSI_PEER_UP &&
+           pair->peer.conn->ops->queued_bytes(pair->peer.conn) < SEND_QUEUE_BYTES &&
+           post(lane, pair->unsent) == PSD_OK) {
+        pair->unsent = pair->unsent->next;
+    }
+}
+
+void
+pair_send_again(struct lane *lane)
+{
+    lane->pair->unsent = lane->pair->first;
+}
+
+struct parcel *
+pair_take_acked(struct pair *pair)
+{
+    struct parcel *parcel = pair->first;
+
+    if (parcel == NULL || parcel->frame.seq > pair->acked) {
+        return NULL;
+    }
+    pair->first = parcel->next;
+    if (pair->first == NULL) {
+        pair->end = &pair->first;
+    }
+    if (pair->unsent == parcel) {
+        pair->unsent = parcel->next;
+    }
+    pair->bytes -= parcel->bytes;
+    return parcel;
+}
+
+void
+pair_empty(struct pair *pair)
+{
+    while (pair->first != NULL) {
+        struct parcel *parcel = pair->first;
+
+        pair->first = parcel->next;
+        parcel_free(parcel);
+    }
+    pair->end = &pair->first;
+    pair->unsent = NULL;
+    pair->bytes = 0;
+}
