@@ -63,6 +63,8 @@ static const struct psi_knob knobs[] = {
            "how long such a job waits for the server"),
     NUMBER(server_return_ms, 2000, 0, DAY_MS, "ms", MASTER,
            "... before another server, if there is one, takes its part"),
+    NUMBER(replicas, 0, 0, 1, "", MASTER | SERVER,
+           "copies of the parameters of a server in others: it may die, and nothing is lost"),
     NUMBER(master_grace_ms, 30000, 0, DAY_MS, "ms", MASTER,
            "how long the others wait for a master that died and is started again"),
     NUMBER(start_timeout_ms, 60000, 1, DAY_MS, "ms", MASTER | SERVER,

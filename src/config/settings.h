@@ -38,7 +38,7 @@ enum psi_hierarchy { PSI_HIERARCHY_AUTO, PSI_HIERARCHY_OFF };
 
 enum psi_failover { PSI_FAILOVER_AUTO, PSI_FAILOVER_OFF };
 
-enum { PSI_KNOBS = 24 };
+enum { PSI_KNOBS = 25 };
 
 /*
  * The values. Enums and booleans are numbers too, so that one table can describe them all.
@@ -53,6 +53,7 @@ struct psi_settings {
     uint32_t sum_failover; /* enum psi_failover */
     uint32_t server_wait_ms;
     uint32_t server_return_ms;
+    uint32_t replicas; /* copies of what servers hold, in other servers */
     uint32_t master_grace_ms;
     uint32_t start_timeout_ms;
     uint32_t op_timeout_ms;

@@ -110,6 +110,7 @@ start(struct process *process, const struct master_options *options, struct psd_
         .server_grace_ms = options->server_grace_ms,
         .server_wait_ms = options->server_wait_ms,
         .server_return_ms = options->server_return_ms,
+        .replicas = options->replicas,
         .start_timeout_ms = options->start_timeout_ms,
         .late_workers = options->late_workers,
         .replacement_timeout_ms = options->replacement_timeout_ms,

@@ -147,6 +147,7 @@ master_destroy(struct master *master)
         for (uint32_t lane = 0; lane < master->server[index].lanes; lane++) {
             master_report_free(&master->server[index].lane[lane]);
         }
+        master_pair_free(&master->server[index]);
         free(master->server[index].lane);
     }
     free(master->table);
@@ -180,6 +181,14 @@ has_to_hear(const struct master *master, const struct session *session)
         return session->member->state != PSD_NODE_DONE;
     }
     return master->end_status != PSD_OK && session->member->state != PSD_NODE_DONE;
+}
+
+/* A server may have nothing but lanes that stand by. */
+static bool
+stands_by(const struct session *session)
+{
+    return session->guest.conn != NULL && session->kind == SESSION_OBSERVER &&
+           session->hello.role == PSI_ROLE_STANDBY;
 }
 
 void
@@ -231,7 +240,7 @@ master_end(struct master *master, int exit_code, psd_status status, const char *
     tell_end(master);
     for (struct session *session = session_first(master); session != NULL;
          session = session_next(session)) {
-        if (has_to_hear(master, session)) {
+        if (has_to_hear(master, session) || stands_by(session)) {
             master_send_end(session);
         }
     }
@@ -348,6 +357,7 @@ master_tick(struct master *master)
         gathering_tick(master, now_ns);
     }
     if (master->phase == PHASE_RUNNING) {
+        master_pairs_tick(master, now_ns);
         master_view_advance(master);
         master_quorum_tick(master, now_ns);
     }

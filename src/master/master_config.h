@@ -23,6 +23,7 @@ struct master_config {
     uint32_t
         server_wait_ms; /* how long the job waits for another life of a server; 0: not at all */
     uint32_t server_return_ms; /* ... before another server takes its places */
+    uint32_t replicas;         /* copies of what servers hold: 0 or 1 */
     uint32_t start_timeout_ms;
     bool late_workers; /* that is for servers: who started the workers sees whether they live */
     uint32_t replacement_timeout_ms; /* PSI_DEATH_WAIT */

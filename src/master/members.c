@@ -126,6 +126,7 @@ welcome(struct session *session, struct member *member)
     session->kind = SESSION_MEMBER;
     session->member = member;
     member->session = session;
+    member->process = session->hello.host;
     member->spared_ns = 0;
     master_member_heard(master, member, psi_now_ns(master->env));
     master_posted(session, psi_post_welcome(session->guest.conn, &frame, &message));
@@ -322,7 +323,7 @@ static uint64_t
 grace_ms(const struct master *master, const struct member *member)
 {
     /* Patience is cheap where a wrong guess ends the job, and costs everybody where it does not. */
-    return member->role == PSI_ROLE_SERVER && master_outlives_servers(master)
+    return member->role == PSI_ROLE_SERVER && master_outlives(master, &master->server[member->rank])
                ? master->config.server_grace_ms
                : master->config.lost_grace_ms;
 }

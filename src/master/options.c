@@ -109,6 +109,26 @@ read_cluster(struct given *given, struct psi_settings *settings, struct psd_erro
     return PSD_OK;
 }
 
+/* A copy is in another server, and a server's death must not be the end for another reason. */
+static psd_status
+check_replicas(const struct psi_settings *settings, uint32_t servers, struct psd_error *err)
+{
+    if (settings->replicas == 0) {
+        return PSD_OK;
+    }
+    if (settings->replicas >= servers) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "replicas %u: the job has %u server%s, and a copy is in another one",
+                        settings->replicas, servers, psi_plural(servers));
+    }
+    if (settings->on_worker_death == PSI_DEATH_WAIT || settings->sum_failover == PSI_FAILOVER_OFF) {
+        return psi_fail(err, PSD_ERR_INVALID, "replicas %u: not with %s", settings->replicas,
+                        settings->sum_failover == PSI_FAILOVER_OFF ? "sum_failover=off"
+                                                                   : "on_worker_death=wait");
+    }
+    return PSD_OK;
+}
+
 psd_status
 master_options_read(int argc, char *const *argv, struct master_options *options_p,
                     struct psi_log *log, struct psd_error *err)
@@ -139,6 +159,9 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
                           "--term %u: only who watches the master may count its lives, and then it "
                           "gives --ready_fd and --tell_joins, too",
                           given.term);
+    }
+    if (status == PSD_OK) {
+        status = check_replicas(&settings, given.servers, err);
     }
     if (status == PSD_OK) {
         const uint32_t port = given.port == not_given ? DEFAULT_PORT : given.port;
@@ -172,6 +195,7 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
         given.late_workers && !psi_settings_told(&settings, "start_timeout_ms");
     options_p->replacement_timeout_ms = settings.replacement_timeout_ms;
     options_p->policy = settings.on_worker_death;
+    options_p->replicas = settings.replicas;
     options_p->harden = settings.harden != 0;
     daemon_log_start(log, "master", &settings, PSI_PROGRAM_MASTER,
                      options_p->security.secret == NULL);

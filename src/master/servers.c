@@ -124,6 +124,19 @@ may_become_free(const struct master *master, const struct member *lane)
     return lane->session == NULL && (master->phase == PHASE_GATHERING || master->view.id > 0);
 }
 
+/* Has a copy taken the place of this server, or is about to? Then another life of it stands by. */
+static bool
+is_replaced(const struct master *master, const struct server *server, const struct member *lane,
+            const struct psi_hello *hello)
+{
+    if (master->config.replicas == 0 || hello->incarnation != 0 || lane->life == hello->life) {
+        return false;
+    }
+    return server->is_promoting
+               ? lane->state != PSD_NODE_LOST || server->pair.copy[lane->lane].life != hello->life
+               : lane->state == PSD_NODE_RUNNING && lane->session != NULL;
+}
+
 void
 master_admit_lane(struct session *session)
 {
@@ -137,7 +150,11 @@ master_admit_lane(struct session *session)
     }
     server = &master->server[hello->rank];
     member = &server->lane[hello->lane];
-    if (member->state == PSD_NODE_MISSING) {
+    if (is_replaced(master, server, member, hello)) {
+        session->hushed = true;
+        master_refuse(session, PSD_ERR_STATE, "server %u lane %u: its copy has its place, stand by",
+                      hello->rank, hello->lane);
+    } else if (member->state == PSD_NODE_MISSING) {
         member->incarnation = 0;
         master_take_place(session, member, hello->address);
     } else if (member->life == hello->life && member->state == PSD_NODE_LOST) {
@@ -190,13 +207,14 @@ master_survives(const struct master *master)
     return master->config.server_wait_ms > 0 && master->config.policy != PSI_DEATH_WAIT;
 }
 
-/* Can workers make anew what the server had? View 1 must be known to all: until then they know no
- * server that they could do without. */
+/* Can workers make anew what the server had, or has its copy all of it? View 1 must be known to all:
+ * until then they know no server that they could do without. */
 bool
-master_outlives_servers(const struct master *master)
+master_outlives(const struct master *master, const struct server *server)
 {
     return master_survives(master) && master->phase == PHASE_RUNNING && master->view.id > 0 &&
-           master_tables_frail(master) == NULL;
+           (master_tables_frail(master) == NULL || server->is_promoting ||
+            master_pair_is_whole(server));
 }
 
 /* Adds to the news of a loss why it is the end of a job that has tables. */
@@ -206,7 +224,10 @@ explain(const struct master *master, const char *reason, char *text_p, size_t si
     const char *frail = master_tables_frail(master);
 
     if (frail != NULL) {
-        snprintf(text_p, size, "%.300s; its part of table %.100s is lost with it", reason, frail);
+        snprintf(text_p, size, "%.250s; its part of table %.100s is lost with it%s", reason, frail,
+                 master->config.replicas > 0  ? ": it had no whole copy at that moment"
+                 : master->config.servers > 1 ? " (replicas=1, psd_run --replicas 1, keeps a copy)"
+                                              : "");
     } else if (master->tables > 0 && master->config.server_wait_ms == 0) {
         snprintf(text_p, size, "%.300s; it is not waited for (sum_failover is off)", reason);
     } else if (master->tables > 0 && master->config.policy == PSI_DEATH_WAIT) {
@@ -287,6 +308,26 @@ lose_newcomer(struct master *master, struct member *lane, enum psi_loss loss, co
     master_wake_at(master, 0);
 }
 
+static void
+log_loss(const struct master *master, const struct member *lane, const char *reason)
+{
+    const struct server *server = &master->server[lane->rank];
+
+    if (server->is_promoting) {
+        psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST",
+                "server %u (%s) lost: %s; its copy in server %u (%s) takes its places, and nothing "
+                "is lost",
+                lane->rank, lane->address, reason, server->pair.copy[0].server,
+                server->pair.copy[0].address);
+        return;
+    }
+    psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST",
+            "server %u (%s) lost: %s; the job waits %u ms for ps_server --index %u --lanes %u to "
+            "be started again (server_wait_ms)",
+            lane->rank, lane->address, reason, master->config.server_wait_ms, lane->rank,
+            server->lanes);
+}
+
 void
 master_server_lost(struct master *master, struct member *member, enum psi_loss loss,
                    const char *reason)
@@ -296,24 +337,23 @@ master_server_lost(struct master *master, struct member *member, enum psi_loss l
     char text[PSI_TEXT_MAX];
 
     master_tell(master, PSI_TIDING_LOST, member, loss, reason);
-    if (server->is_away && member->state == PSD_NODE_JOINED && master_outlives_servers(master)) {
+    if (server->is_promoting) {
+        master_pair_over(server); /* what the copy had is gone, too */
+    }
+    if (server->is_away && member->state == PSD_NODE_JOINED && master_outlives(master, server)) {
         lose_newcomer(master, member, loss, reason);
         return;
     }
     member->state = PSD_NODE_LOST;
-    if (!master_outlives_servers(master)) {
+    if (!master_outlives(master, server)) {
         explain(master, reason, text, sizeof(text));
         psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST", "server %u (%s) lost: %s", member->rank,
                 member->address, text);
         end_job(master, member, loss, text);
         return;
     }
-    psi_log(
-        master->log, PSI_LOG_WARN, "MEMBER-LOST",
-        "server %u (%s) lost: %s; the job waits %u ms for ps_server --index %u --lanes %u to be "
-        "started again (server_wait_ms)",
-        member->rank, member->address, reason, master->config.server_wait_ms, member->rank,
-        server->lanes);
+    server->is_promoting = master_pair_is_whole(server);
+    log_loss(master, member, reason);
     if (!server->is_away) { /* else it has been waited for since then */
         server->lost_ns = psi_now_ns(master->env);
     }
@@ -409,8 +449,19 @@ master_server_tick(struct master *master, struct server *server, uint64_t now_ns
     if (server->is_back) {
         return;
     }
+    if (server->is_promoting && !master_pair_promote(master, server, now_ns)) {
+        master_pair_over(server);
+        if (!master_outlives(master, server)) {
+            snprintf(reason, sizeof(reason), "%.300s; and its copy is lost with it",
+                     server->lost_text);
+            end_job(master, &server->lane[0], server->loss, reason);
+            return;
+        }
+    }
     if (now_ns < deadline_ns) {
-        seek_host(master, server, now_ns);
+        if (!server->is_promoting) {
+            seek_host(master, server, now_ns);
+        }
         master_wake_at(master, deadline_ns);
         return;
     }

@@ -43,6 +43,8 @@ static const struct {
     {PSI_FRAME_TABLE_DROP, FROM_LANE, master_on_known_drop},
     {PSI_FRAME_TABLE_RESUME, FROM_LANE, master_on_known_resume},
     {PSI_FRAME_LANE_STATE, FROM_LANE, master_on_lane_state},
+    {PSI_FRAME_ELIGIBLE, FROM_LANE, master_on_eligible},
+    {PSI_FRAME_PAIR_LOST, FROM_LANE, master_on_pair_lost},
     {PSI_FRAME_WORKER_STATE, FROM_WORKER, master_on_worker_state},
 };
 
@@ -231,6 +233,10 @@ on_turned_away(struct psi_guest *guest, const char *text)
 {
     const struct session *session = (const struct session *)guest;
 
+    if (session->hushed) {
+        psi_log(session->master->log, PSI_LOG_INFO, "STANDS-BY", "%s", text);
+        return;
+    }
     psi_metric_add(session->master->metrics, PSI_METRIC_REFUSED, 1);
     master_warn(session->master, "MEMBER-REFUSED", guest->conn->peer, "%s", text);
 }
@@ -268,7 +274,7 @@ on_accept(void *owner, struct psi_conn *conn, const struct psi_conn_events **eve
     struct master *master = owner;
     struct session *session;
 
-    if (master->guests.count >= master->config.workers + 2 * PSI_PLACES_MAX + MASTER_GUESTS_MAX) {
+    if (master->guests.count >= master->config.workers + 4 * PSI_PLACES_MAX + MASTER_GUESTS_MAX) {
         master_warn(master, "STRANGER", conn->peer, "too many connections");
         return PSD_ERR_BUSY;
     }

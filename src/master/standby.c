@@ -26,20 +26,29 @@ master_admit_standby(struct session *session)
     } else {
         session->kind = SESSION_OBSERVER;
         master_posted(session, psi_post_welcome(session->guest.conn, &frame, &welcome));
+        master_pair_greet(session);
+        master_wake_at(session->master, 0);
     }
 }
 
 /* Those that were not heard of lately are dead, or asleep. */
-static bool
-stands_by(const struct session *session, uint32_t server, uint64_t now_ns)
+bool
+master_stands_by(const struct session *session, uint64_t now_ns)
 {
     const struct master_config *config = &session->master->config;
     const uint64_t dead_ns = config->heartbeat_ms * config->dead_heartbeats * MASTER_MS_NS;
 
     return session->guest.conn != NULL && !session->guest.doomed &&
            session->kind == SESSION_OBSERVER && session->hello.role == PSI_ROLE_STANDBY &&
-           session->hello.rank == server && !session->placed &&
-           now_ns - session->heard_ns < dead_ns;
+           !session->placed && now_ns - session->heard_ns < dead_ns;
+}
+
+/* Copies stand by for the server that they are copies of. */
+static bool
+stands_by(const struct session *session, uint32_t server, uint64_t now_ns)
+{
+    return master_stands_by(session, now_ns) && session->hello.rank == server &&
+           !master_is_copy(session->master, session);
 }
 
 static uint32_t
@@ -86,14 +95,16 @@ find_host(const struct master *master, uint32_t lost, uint64_t now_ns, uint32_t 
     return found;
 }
 
-static void
-give_place(struct session *session, const struct member *lane, uint32_t lanes)
+void
+master_give_place(struct session *session, const struct member *lane, uint32_t lanes,
+                  uint64_t number)
 {
     struct psi_frame order = master_frame(session->master, PSI_FRAME_TAKE_PLACE);
 
     order.rank = (uint16_t)lane->rank;
     order.chunk = lane->lane;
     order.step = lanes;
+    order.seq = number;
     session->placed = true;
     master_posted(session, psi_post(session->guest.conn, &order));
 }
@@ -111,7 +122,7 @@ give_places(const struct master *master, const struct server *server, uint32_t h
         while (!stands_by(session, host, now_ns)) {
             session = session_next(session);
         }
-        give_place(session, &server->lane[lane], server->lanes);
+        master_give_place(session, &server->lane[lane], server->lanes, 0);
     }
 }
 

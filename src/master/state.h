@@ -18,6 +18,7 @@
 #include "base/limiter.h"
 #include "clock/clock.h"
 #include "master/master_config.h"
+#include "master/pairs.h"
 #include "rpc/guest.h"
 #include "rpc/post.h"
 #include "shard/shard.h"
@@ -65,6 +66,7 @@ struct session {
     struct psi_hello hello; /* from WAITING on */
     struct member *member;  /* MEMBER */
     struct subscription subscription;
+    bool hushed; /* it is refused, and that is no news */
     bool placed; /* stood by, and has been given a place: it comes again as a member */
     uint64_t heard_ns;
 };
@@ -77,6 +79,7 @@ struct member {
     psd_node_state state;
     uint32_t incarnation; /* 0: nobody held it yet */
     uint64_t life;
+    uint64_t process;        /* lane: in which it is; 0: not known */
     struct session *session; /* NULL: not connected ... */
     uint64_t cut_ns;         /* ... since then */
     uint64_t heard_ns;       /* last frame of any kind */
@@ -135,6 +138,8 @@ struct server {
     bool is_placed;   /* one has been told to, since it was lost */
     enum psi_loss loss;
     char lost_text[PSI_TEXT_MAX];
+    struct pair pair;
+    bool is_promoting; /* lost, and its copy takes its places */
 };
 
 /* What a rank has given of one table, over the lanes that have answered. */
@@ -240,6 +245,7 @@ struct master {
     struct member *place[PSI_PLACES_MAX];
     struct psi_loads loads;
 
+    uint32_t pairs;       /* formed so far */
     struct psi_view view; /* the current one; id 0: none yet */
     struct change change;
     struct psi_view_worker *view_worker; /* owned scratch, as are the next three */
@@ -423,8 +429,8 @@ void master_tell_metrics(struct session *session);
  * repeat a step whose result is gone. */
 bool master_survives(const struct master *master);
 
-/* ... and would it now, with the tables that it has? */
-bool master_outlives_servers(const struct master *master);
+/* ... and would it now do without this one, with the tables that it has? */
+bool master_outlives(const struct master *master, const struct server *server);
 
 void master_admit_lane(struct session *session);
 bool master_lane_has_place(struct session *session);  /* or it is refused */
@@ -512,6 +518,13 @@ void master_table_destroy(struct table *table);
 
 /* A lane of a server that stands by for the places of others. */
 void master_admit_standby(struct session *session);
+
+/* Is it one that is here, and has not been given a place? */
+bool master_stands_by(const struct session *session, uint64_t now_ns);
+
+/* TAKE_PLACE; number: as the copy of that number, 0: with nothing. */
+void master_give_place(struct session *session, const struct member *lane, uint32_t lanes,
+                       uint64_t number);
 
 /* Gives those places of a lost server that nobody has to lanes that stand by in another one. False:
  * there are not enough of them in any. */

@@ -207,6 +207,7 @@ master_view_resend(struct master *master, struct member *member)
     }
     master_quorum_resend(master, member);
     master_done_resend(master, member);
+    master_pair_resend(master, member);
 }
 
 /* ----------------------------------------------------------------------------- the start --- */
@@ -385,8 +386,12 @@ begin_return(struct master *master, uint32_t index)
     server->is_away = false;
     server->is_back = false;
     psi_log(master->log, PSI_LOG_INFO, "MEMBER-BACK",
-            "server %u is back, in another life, after %" PRIu64 " ms", index,
-            (psi_now_ns(master->env) - server->lost_ns) / MASTER_MS_NS);
+            server->is_promoting ? "server %u: its copy has its places after %" PRIu64 " ms"
+                                 : "server %u is back, in another life, after %" PRIu64 " ms",
+            index, (psi_now_ns(master->env) - server->lost_ns) / MASTER_MS_NS);
+    if (server->is_promoting) {
+        master_pair_over(server);
+    }
     commit_to_lanes(master);
 }
 

@@ -92,6 +92,7 @@ enum {
     FILES_TRUNCATE = 1 << 14,       /* from ABI 3 */
     FILES_IOCTL_DEVICE = 1 << 15,   /* from ABI 5 */
     PORTS_CONNECT = 1 << 1,
+    PORTS_BIND = 1,
     PORTS_ALL = 3,  /* bind and connect, from ABI 4 */
     SCOPES_ALL = 3, /* abstract unix sockets and signals, from ABI 6 */
     GET_VERSION = 1,
@@ -155,7 +156,7 @@ allow_port(int ruleset, uint16_t port)
 }
 
 static int
-make_ruleset(long abi)
+make_ruleset(long abi, uint64_t ports)
 {
     struct ruleset rules = {.files = FILES_OF_ABI_1};
     size_t bytes = sizeof(rules.files);
@@ -164,7 +165,7 @@ make_ruleset(long abi)
     rules.files |= abi >= 3 ? FILES_TRUNCATE : 0;
     rules.files |= abi >= 5 ? FILES_IOCTL_DEVICE : 0;
     if (abi >= 4) {
-        rules.ports = PORTS_ALL;
+        rules.ports = ports;
         bytes += sizeof(rules.ports);
     }
     if (abi >= 6) {
@@ -185,13 +186,13 @@ lock_files(const struct psi_harden_args *args, struct report *report)
         say(report, false, "landlock: this kernel lacks it");
         return;
     }
-    ruleset = make_ruleset(abi);
+    ruleset = make_ruleset(abi, args->connects_to_servers ? PORTS_BIND : PORTS_ALL);
     if (ruleset >= 0) {
         allow_files(ruleset, lookup ? naming_files : plain_files);
-        if (args->role == PSI_HARDEN_SERVER && abi >= 4) {
+        if (args->role == PSI_HARDEN_SERVER && abi >= 4 && !args->connects_to_servers) {
             allow_port(ruleset, args->connect_port);
         }
-        if (lookup && abi >= 4) {
+        if (lookup && abi >= 4 && !args->connects_to_servers) {
             allow_port(ruleset, DNS_PORT);
         }
     }

@@ -16,6 +16,7 @@ struct psi_harden_args {
     bool on; /* false: only say so */
     enum psi_harden_role role;
     uint16_t connect_port; /* server: of the master, to which it connects again after a cut */
+    bool connects_to_servers; /* server: to others as well, whose ports nobody knows yet */
     const char *lookup;    /* server: a host name that it still has to look up; NULL: none */
 };
 

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/arithmetic.h"
@@ -76,6 +77,7 @@ struct process {
     uint32_t cores;         /* that the process may use */
     uint32_t lanes;         /* with a place from the start */
     uint32_t threads;       /* ... and those that stand by, which come behind them */
+    uint64_t number;        /* drawn at random: which process this is */
     struct lane_thread *lane;
 };
 
@@ -130,12 +132,12 @@ follow_place(struct lane_thread *self)
     uint32_t server;
     uint32_t lane;
 
-    if (!self->is_standby || !lane_took_place(self->lane, &server, &lane)) {
+    if (!lane_took_place(self->lane, &server, &lane)) {
         return;
     }
+    atomic_fetch_add(&self->process->running, self->is_standby);
     self->is_standby = false;
     self->is_guest = true;
-    atomic_fetch_add(&self->process->running, 1);
     psi_identity_server(name, server, lane);
     if (self->tls != NULL) {
         psi_tls_name(self->tls, name);
@@ -210,9 +212,10 @@ make_lane(struct process *process, const struct server_options *options, uint32_
     const bool is_standby = index >= options->lanes;
     const struct lane_config config = {
         .server = options->index,
-        .lane = is_standby ? index - options->lanes : index,
+        .lane = index % options->lanes,
         .lanes = options->lanes,
         .is_standby = is_standby,
+        .process = process->number,
         .master_address = master_address,
         .listen_address = options->security.listen_address,
         .memory_max = options->memory_max / options->lanes,
@@ -284,8 +287,17 @@ harden(const struct process *process, const struct server_options *options)
         &(struct psi_harden_args){.on = options->harden,
                                   .role = PSI_HARDEN_SERVER,
                                   .connect_port = process->master.port,
+                                  .connects_to_servers = options->replicas > 0,
                                   .lookup = process->master_found ? NULL : process->master.host},
         process->log);
+}
+
+/* As many stand by as there are places. Where they are copies as well, twice as many: when one of
+ * three servers is gone, each of the others has half of its places, and of its copies. */
+static uint32_t
+count_threads(const struct server_options *options)
+{
+    return (options->replicas > 0 ? 3 : 2) * options->lanes;
 }
 
 /* Every lane listens before the first one runs: between the two the process is hardened, and its
@@ -294,13 +306,14 @@ static psd_status
 start_lanes(struct process *process, const struct server_options *options, struct psd_error *err)
 {
     const uint32_t descriptors = psi_descriptors_raise();
+    const uint32_t threads = count_threads(options);
     psd_status status = find_master(process, options, err);
 
     process->cores = psi_usable_cores();
     process->lanes = options->lanes;
-    process->strangers_max = psi_descriptors_for_strangers(descriptors, 2 * options->lanes);
-    process->segments_max = descriptors / 2 / (2 * options->lanes) + 1;
-    while (status == PSD_OK && process->threads < 2 * options->lanes) {
+    process->strangers_max = psi_descriptors_for_strangers(descriptors, threads);
+    process->segments_max = descriptors / 2 / threads + 1;
+    while (status == PSD_OK && process->threads < threads) {
         process->threads++;
         status = make_lane(process, options, process->threads - 1, err);
     }
@@ -412,9 +425,12 @@ server_daemon_run(const struct server_options *options, const struct psi_log *lo
     int signals = -1;
     int exit_code;
 
-    process.lane = calloc(2 * (size_t)options->lanes, sizeof(*process.lane));
+    process.lane = calloc(count_threads(options), sizeof(*process.lane));
     process.ended = eventfd(0, EFD_CLOEXEC);
     status = psi_signals_open(&signals, &err);
+    if (getrandom(&process.number, sizeof(process.number), 0) != (ssize_t)sizeof(process.number)) {
+        process.number = psi_monotonic_ns() << 16 | (uint64_t)getpid();
+    }
     if (status == PSD_OK && (process.lane == NULL || process.ended < 0)) {
         status = psi_fail_errno(&err, PSD_ERR_NO_MEMORY, "start %u lanes", options->lanes);
     }

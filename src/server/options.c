@@ -181,6 +181,7 @@ size_process(const struct given *given, const struct psi_settings *settings,
     options->lends = settings->transport == PSI_TRANSPORT_AUTO;
     options->spin_us = settings->spin_us;
     options->harden = settings->harden != 0;
+    options->replicas = settings->replicas;
 }
 
 psd_status

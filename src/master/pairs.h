@@ -1,0 +1,68 @@
+/*
+ * pairs.h - copies of servers (pairs.c). For src/master only.
+ */
+#ifndef MASTER_PAIRS_H
+#define MASTER_PAIRS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rpc/guest.h"
+
+struct master;
+struct member;
+struct server;
+struct session;
+
+/* A lane that stands by, as the copy of one lane. */
+struct copy {
+    uint64_t life;
+    uint32_t server; /* its name, while it stands by */
+    uint32_t lane;
+    uint32_t lanes;
+    char address[PSI_ADDRESS_MAX];
+    bool eligible;    /* it has all that the lane has told anybody */
+    uint64_t gone_ns; /* since then it is not connected; 0: it is */
+    bool is_placed;   /* it has been told to take the place */
+};
+
+enum pair_stage {
+    PAIR_NONE,    /* it has no copy */
+    PAIR_FORMING, /* it has one that may lack something */
+    PAIR_WHOLE,   /* ... that lacks nothing */
+    PAIR_ENDING,  /* ... that takes no place any more; the server does not know yet */
+};
+
+/* The copy of a server. */
+struct pair {
+    enum pair_stage stage;
+    uint64_t number;
+    uint64_t process;  /* in which it is */
+    struct copy *copy; /* owned; one per lane */
+    uint64_t retry_ns; /* PAIR_NONE: not before */
+    uint32_t failures; /* since it was last whole */
+    uint64_t shunned;  /* the process of the last one that failed */
+};
+
+void master_pairs_tick(struct master *master, uint64_t now_ns);
+bool master_pair_is_whole(const struct server *server);
+
+/* Is this lane, which stands by, a copy? */
+bool master_is_copy(const struct master *master, const struct session *session);
+
+/* Sends what a lane with a place, or one that stands by, may have missed. */
+void master_pair_resend(const struct master *master, const struct member *lane);
+void master_pair_greet(struct session *session);
+
+/* Gives the places of a lost server to its copy, as far as it is here. False: the copy is lost. */
+bool master_pair_promote(struct master *master, struct server *server, uint64_t now_ns);
+/* The copy has the places, or never will. */
+void master_pair_over(struct server *server);
+void master_pair_free(struct server *server);
+
+psd_status master_on_eligible(struct session *session, const void *body, size_t bytes,
+                              struct psd_error *err);
+psd_status master_on_pair_lost(struct session *session, const void *body, size_t bytes,
+                               struct psd_error *err);
+
+#endif
