@@ -143,16 +143,22 @@ psi_request_free(struct lane_link *lane, struct request *request)
     psi_pool_give(&lane->client->lane_requests, request);
 }
 
-/* Takes everything unanswered back: it leaves again in the order of the queue, with numbers of its
- * own. Its round may have closed: then nobody asks for it, whatever waits for its room. */
+/* Takes everything unanswered of tables that are made anew back: it leaves again in the order of the
+ * queue, with numbers of its own. Its round may have closed: then nobody asks for it, whatever waits
+ * for its room. */
 void
 psi_lane_unsend(struct lane_link *lane)
 {
-    while (lane->first != NULL) {
-        struct request *request = lane->first;
+    struct request *next;
+
+    for (struct request *request = lane->first; request != NULL; request = next) {
         struct psd_op *op = request->op;
         struct part *part = psi_part_of(lane, op);
 
+        next = request->next;
+        if (op->table->results == NULL) {
+            continue;
+        }
         op->chunks[request->chunk - op->first_chunk] = CHUNK_UNSENT;
         op->repeats = true;
         part->cursor = psi_spread_index(op->spread, lane->index, op->first_chunk);

@@ -51,6 +51,20 @@ psi_lane_came_up(struct lane_link *lane, uint64_t window_bytes)
     psi_lane_mark_busy(lane);
 }
 
+/* Lane 0 counts the global step. Has this life of it what the last one had? It says from which life
+ * on it does. */
+static bool
+has_global_step(struct lane_link *lane, const struct psi_welcome *welcome)
+{
+    const struct psi_view_place *place =
+        psi_view_place(&lane->client->view, lane->server, lane->lane);
+    const uint32_t last = lane->life;
+
+    lane->life = place == NULL ? 0 : place->incarnation;
+    return lane->index != 0 || !lane->client->step_used || last == 0 || last == lane->life ||
+           (welcome->barriers != 0 && welcome->barriers <= last);
+}
+
 static void
 on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
 {
@@ -58,6 +72,11 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
 
     (void)peer;
     lane->client->lanes_up++;
+    if (!has_global_step(lane, welcome)) {
+        psi_client_over(lane->client, PSD_ERR_PEER_LOST,
+                        "server %u was lost, and the global step with it", lane->server);
+        return;
+    }
     psi_lane_came_up(lane, welcome->window_bytes);
     lane->is_new = false;
     psi_adopt_lane(lane); /* before anything else */
@@ -166,9 +185,10 @@ add_link(struct psi_client *client, const struct psi_view_place *place)
     return PSD_OK;
 }
 
-/* The server was lost, and has another life with nothing in it. What the old one has said and nobody
- * has read counts no more; what it has not answered is sent to the new one, as if for the first
- * time. */
+/* The server was lost, and has another life. What the old one has said and nobody has read counts no
+ * more. What it has not answered of sums, of which the new one has nothing, is sent to it as if for
+ * the first time. Of tables with an update rule it has all that was told, or the job would be over:
+ * they go on as after a cut. */
 static void
 begin_another_life(struct lane_link *lane, const struct psi_view_place *place)
 {
@@ -201,11 +221,6 @@ find_other_lives(struct psi_client *client, const struct psi_view *old, const st
 
         if (lane == NULL || !has_another_life(old, &now->place[i])) {
             continue;
-        }
-        if (lane->index == 0 && client->step_used) {
-            psi_client_over(client, PSD_ERR_PEER_LOST,
-                            "server %u was lost, and the global step with it", lane->server);
-            return;
         }
         begin_another_life(lane, &now->place[i]);
     }

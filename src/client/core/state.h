@@ -254,6 +254,7 @@ struct lane_link {
     bool parting;    /* it is to say that everybody has what we keep of it, before we go */
     uint32_t server; /* which lane it is: of that server ... */
     uint32_t lane;   /* ... that one */
+    uint32_t life;   /* the last that we have met; 0: none yet */
     struct psi_peer peer;
     struct request **requests; /* owned; [id % requests_capacity], which grows with use */
     uint32_t requests_capacity;

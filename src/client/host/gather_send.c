@@ -337,8 +337,8 @@ psi_gather_send_again(const struct lane_link *lane)
 
     for (size_t i = 0; i < client->table_count; i++) {
         const struct psd_table *table = client->tables[i];
-        const uint32_t chunks =
-            table->gathered == NULL ? 0 : table->by_host.lane_counts[client->lane_count];
+        const bool made_anew = table->gathered != NULL && table->results != NULL;
+        const uint32_t chunks = made_anew ? table->by_host.lane_counts[client->lane_count] : 0;
 
         for (uint32_t j = 0; j < chunks; j++) {
             struct gathering *gathering = &table->gathered->gatherings[j];
