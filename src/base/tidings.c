@@ -21,7 +21,8 @@ static const char *const kinds[] = {
     [PSI_TIDING_CUT] = "cut",       [PSI_TIDING_BACK] = "back",
     [PSI_TIDING_QUIET] = "quiet",   [PSI_TIDING_HEARD] = "heard",
     [PSI_TIDING_LOST] = "lost",     [PSI_TIDING_AWAITED] = "awaited",
-    [PSI_TIDING_HOSTED] = "hosted", [PSI_TIDING_END] = "end"};
+    [PSI_TIDING_HOSTED] = "hosted", [PSI_TIDING_COPIED] = "copied",
+    [PSI_TIDING_END] = "end"};
 static const char *const roles[] = {
     [PSI_TIDING_MASTER] = "master", [PSI_TIDING_SERVER] = "server", [PSI_TIDING_WORKER] = "worker"};
 static const char *const losses[] = {[PSI_LOSS_NONE] = "well",

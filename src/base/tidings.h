@@ -26,6 +26,7 @@ enum psi_tiding_kind {
     PSI_TIDING_LOST,    /* it counts as dead: loss, text */
     PSI_TIDING_AWAITED, /* ... and the job waits for another life of it */
     PSI_TIDING_HOSTED,  /* ... in vain: another server takes its part */
+    PSI_TIDING_COPIED,  /* ... not at all: its copy has its part */
     PSI_TIDING_END, /* the job ends with code: because of whom, if it is anybody's fault; text */
 };
 

@@ -213,7 +213,7 @@ tell_end(const struct master *master)
     }
     if (blamed != NULL) {
         tiding.role = blamed->role == PSI_ROLE_WORKER ? PSI_TIDING_WORKER : PSI_TIDING_SERVER;
-        tiding.rank = blamed->rank;
+        tiding.rank = master_process_index(master, blamed);
         tiding.loss = master->blamed_loss;
     }
     snprintf(tiding.text, sizeof(tiding.text), "%.500s", master->end_text);

@@ -29,6 +29,16 @@ role_name(const struct member *member)
 
 /* ------------------------------------------------------------------------------- tidings --- */
 
+/* Who starts processes knows a server by the index that its process was started with. A lane may have
+ * the place of another. */
+uint32_t
+master_process_index(const struct master *master, const struct member *member)
+{
+    return master->config.replicas > 0 && member->role == PSI_ROLE_SERVER && member->process != 0
+               ? (uint32_t)(member->process & ((1u << PSI_PROCESS_INDEX_BITS) - 1))
+               : member->rank;
+}
+
 void
 master_tell(const struct master *master, enum psi_tiding_kind kind, const struct member *member,
             enum psi_loss loss, const char *text)
@@ -36,7 +46,7 @@ master_tell(const struct master *master, enum psi_tiding_kind kind, const struct
     struct psi_tiding tiding = {.kind = kind,
                                 .role = member->role == PSI_ROLE_WORKER ? PSI_TIDING_WORKER
                                                                         : PSI_TIDING_SERVER,
-                                .rank = member->rank,
+                                .rank = master_process_index(master, member),
                                 .step = kind == PSI_TIDING_DONE ? member->step : 0,
                                 .loss = loss};
 
@@ -185,12 +195,20 @@ is_whole(const struct master *master, const struct member *member)
     return true;
 }
 
+/* A copy takes the place: its process has been here before. */
+static bool
+is_promoted(const struct master *master, const struct member *member)
+{
+    return member->role == PSI_ROLE_SERVER && master->server[member->rank].is_promoting;
+}
+
 void
 master_take_place(struct session *session, struct member *member, const char *address)
 {
     member->state = PSD_NODE_JOINED;
     member->incarnation++;
     member->life = session->hello.life;
+    member->process = session->hello.host;
     member->is_sure = false;
     member->done_acked = 0;
     member->quiet = false;
@@ -207,7 +225,7 @@ master_take_place(struct session *session, struct member *member, const char *ad
         psi_log(session->master->log, PSI_LOG_INFO, "MEMBER-JOINED", "server %u lane %u joined: %s",
                 member->rank, member->lane, address);
     }
-    if (is_whole(session->master, member)) {
+    if (is_whole(session->master, member) && !is_promoted(session->master, member)) {
         master_tell(session->master, PSI_TIDING_JOINED, member, PSI_LOSS_NONE, "");
     }
     welcome(session, member);

@@ -461,6 +461,22 @@ master_pair_promote(struct master *master, struct server *server, uint64_t now_n
     return true;
 }
 
+/* Its process may have had the places of several servers: who started it hears when all are back. */
+void
+master_pair_promoted(const struct master *master, struct server *server)
+{
+    const struct member left = {.role = PSI_ROLE_SERVER, .rank = server->left_by};
+
+    master_pair_over(server);
+    for (uint32_t index = 0; index < master->config.servers; index++) {
+        if (master->server[index].is_promoting &&
+            master->server[index].left_by == server->left_by) {
+            return;
+        }
+    }
+    master_tell(master, PSI_TIDING_COPIED, &left, PSI_LOSS_NONE, "");
+}
+
 void
 master_pair_over(struct server *server)
 {

@@ -56,7 +56,8 @@ void master_pair_greet(struct session *session);
 
 /* Gives the places of a lost server to its copy, as far as it is here. False: the copy is lost. */
 bool master_pair_promote(struct master *master, struct server *server, uint64_t now_ns);
-/* The copy has the places, or never will. */
+/* The copy has the places; or never will. */
+void master_pair_promoted(const struct master *master, struct server *server);
 void master_pair_over(struct server *server);
 void master_pair_free(struct server *server);
 

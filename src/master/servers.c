@@ -137,6 +137,19 @@ is_replaced(const struct master *master, const struct server *server, const stru
                : lane->state == PSD_NODE_RUNNING && lane->session != NULL;
 }
 
+/* Its process is here, at least: who started it hears so once. */
+static void
+stand_by(struct session *session, const struct member *place)
+{
+    const struct member member = {
+        .role = PSI_ROLE_SERVER, .rank = place->rank, .process = session->hello.host};
+
+    session->hushed = true;
+    if (session->hello.lane == 0) {
+        master_tell(session->master, PSI_TIDING_JOINED, &member, PSI_LOSS_NONE, "");
+    }
+}
+
 void
 master_admit_lane(struct session *session)
 {
@@ -151,7 +164,7 @@ master_admit_lane(struct session *session)
     server = &master->server[hello->rank];
     member = &server->lane[hello->lane];
     if (is_replaced(master, server, member, hello)) {
-        session->hushed = true;
+        stand_by(session, member);
         master_refuse(session, PSD_ERR_STATE, "server %u lane %u: its copy has its place, stand by",
                       hello->rank, hello->lane);
     } else if (member->state == PSD_NODE_MISSING) {
@@ -283,6 +296,19 @@ count_joined(const struct server *server)
     return count;
 }
 
+/* Who started the server starts it again. A process may have had the places of several: it is started
+ * once. */
+static void
+await_another(struct master *master, const struct member *lane, enum psi_loss loss)
+{
+    struct server *home = &master->server[master_process_index(master, lane)];
+
+    if (master->config.replicas == 0 || home->awaited == 0 || home->awaited != lane->process) {
+        home->awaited = lane->process;
+        master_tell(master, PSI_TIDING_AWAITED, lane, loss, "");
+    }
+}
+
 /* A lane of a life that is on its way into the job. Others may be of a later one: a process that
  * died before all of its lanes were here left some places for the next. They stay, and while one is
  * here nobody is told to start another. */
@@ -300,7 +326,7 @@ lose_newcomer(struct master *master, struct member *lane, enum psi_loss loss, co
     master_fence(lane);
     lane->state = PSD_NODE_LOST;
     if (count_joined(server) == 0 && count_knocking(master, server) == 0) {
-        master_tell(master, PSI_TIDING_AWAITED, lane, loss, "");
+        await_another(master, lane, loss);
     }
     master_tables_lose(master, place_of(master, lane), 1);
     master_view_lose(master, lane, 1);
@@ -353,6 +379,7 @@ master_server_lost(struct master *master, struct member *member, enum psi_loss l
         return;
     }
     server->is_promoting = master_pair_is_whole(server);
+    server->left_by = master_process_index(master, member);
     log_loss(master, member, reason);
     if (!server->is_away) { /* else it has been waited for since then */
         server->lost_ns = psi_now_ns(master->env);
@@ -369,7 +396,7 @@ master_server_lost(struct master *master, struct member *member, enum psi_loss l
         server->lane[lane].state = PSD_NODE_LOST;
     }
     if (knocking == 0) {
-        master_tell(master, PSI_TIDING_AWAITED, member, loss, "");
+        await_another(master, member, loss);
     }
     master_tables_lose(master, master->loads.first_place[member->rank], server->lanes);
     master_view_lose(master, server->lane, server->lanes);

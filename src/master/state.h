@@ -140,6 +140,8 @@ struct server {
     char lost_text[PSI_TEXT_MAX];
     struct pair pair;
     bool is_promoting; /* lost, and its copy takes its places */
+    uint32_t left_by;  /* ... of the process that was started with this index */
+    uint64_t awaited;  /* the process in whose stead another is awaited, by this index; 0: none */
 };
 
 /* What a rank has given of one table, over the lanes that have answered. */
@@ -356,6 +358,9 @@ void master_admit_waiting(struct master *master); /* those for whom it is known 
 
 /* Keeps the connection of a silent member, so that it hears its verdict should it wake up. */
 void master_fence(struct member *member);
+
+/* The index that the member's process was started with. */
+uint32_t master_process_index(const struct master *master, const struct member *member);
 
 /* Who started the master hears of it. */
 void master_tell(const struct master *master, enum psi_tiding_kind kind,

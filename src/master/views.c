@@ -390,7 +390,7 @@ begin_return(struct master *master, uint32_t index)
                                  : "server %u is back, in another life, after %" PRIu64 " ms",
             index, (psi_now_ns(master->env) - server->lost_ns) / MASTER_MS_NS);
     if (server->is_promoting) {
-        master_pair_over(server);
+        master_pair_promoted(master, server);
     }
     commit_to_lanes(master);
 }

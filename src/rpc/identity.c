@@ -15,6 +15,12 @@ psi_identity_server(char name_p[PSI_IDENTITY_BYTES], uint32_t server, uint32_t l
     snprintf(name_p, PSI_IDENTITY_BYTES, "server:%u.%u", server, lane);
 }
 
+void
+psi_identity_standby(char name_p[PSI_IDENTITY_BYTES], uint32_t server, uint32_t lane)
+{
+    snprintf(name_p, PSI_IDENTITY_BYTES, "standby:%u.%u", server, lane);
+}
+
 static void
 name_worker(char name_p[PSI_IDENTITY_BYTES], uint32_t rank)
 {
@@ -35,7 +41,7 @@ psi_identity_of(const struct psi_hello *hello, char name_p[PSI_IDENTITY_BYTES])
         return;
     }
     if (hello->role == PSI_ROLE_STANDBY) {
-        snprintf(name_p, PSI_IDENTITY_BYTES, "standby:%u.%u", hello->rank, hello->lane);
+        psi_identity_standby(name_p, hello->rank, hello->lane);
     } else if (hello->role == PSI_ROLE_SERVER) {
         psi_identity_server(name_p, hello->rank, hello->lane);
     } else {

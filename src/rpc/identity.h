@@ -1,7 +1,8 @@
 /*
  * identity.h - the names that members prove to each other before the first frame.
  *
- * Who accepts is "master", "server:0.1" (lane 1 of server 0), or a worker, for others of its host,
+ * Who accepts is "master", "server:0.1" (lane 1 of server 0), "standby:0.1" (for the lane that it
+ * is a copy of), or a worker, for others of its host,
  * by the last of the names below. Who connects is "worker:3", "worker:*" (asks for any rank),
  * "server:0.1", "standby:0.1" (a lane of server 0 without a place) or "observer"; and once the master has told a member the number of the job and which
  * life of its rank it is, "worker:3@2.0123456789abcdef" or "server:0.1@1.0123456789abcdef". What a
@@ -16,6 +17,7 @@
 #define PSI_IDENTITY_MASTER "master"
 
 void psi_identity_server(char name_p[PSI_IDENTITY_BYTES], uint32_t server, uint32_t lane);
+void psi_identity_standby(char name_p[PSI_IDENTITY_BYTES], uint32_t server, uint32_t lane);
 
 /* Who says this HELLO. */
 void psi_identity_of(const struct psi_hello *hello, char name_p[PSI_IDENTITY_BYTES]);

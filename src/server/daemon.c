@@ -132,6 +132,10 @@ follow_place(struct lane_thread *self)
     uint32_t server;
     uint32_t lane;
 
+    if (lane_stands_by_now(self->lane, &server, &lane) && self->tls != NULL) {
+        psi_identity_standby(name, server, lane);
+        psi_tls_name(self->tls, name);
+    }
     if (!lane_took_place(self->lane, &server, &lane)) {
         return;
     }
@@ -233,7 +237,11 @@ make_lane(struct process *process, const struct server_options *options, uint32_
 
     self->process = process;
     self->is_standby = is_standby;
-    psi_identity_server(name, options->index, config.lane); /* one that stands by is told another */
+    if (is_standby) {
+        psi_identity_standby(name, options->index, config.lane); /* until it has a place */
+    } else {
+        psi_identity_server(name, options->index, config.lane);
+    }
     if (status == PSD_OK) {
         status = daemon_security_apply(&options->security, name, &loop_config, &self->tls, err);
     }
@@ -431,6 +439,7 @@ server_daemon_run(const struct server_options *options, const struct psi_log *lo
     if (getrandom(&process.number, sizeof(process.number), 0) != (ssize_t)sizeof(process.number)) {
         process.number = psi_monotonic_ns() << 16 | (uint64_t)getpid();
     }
+    process.number = process.number << PSI_PROCESS_INDEX_BITS | options->index;
     if (status == PSD_OK && (process.lane == NULL || process.ended < 0)) {
         status = psi_fail_errno(&err, PSD_ERR_NO_MEMORY, "start %u lanes", options->lanes);
     }

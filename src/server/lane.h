@@ -37,6 +37,9 @@ const struct psi_metrics *lane_metrics(const struct lane *lane);
 /* A lane that stood by has been given a place: which, for those who connect to it. Once. */
 bool lane_took_place(struct lane *lane, uint32_t *server_p, uint32_t *lane_p);
 
+/* It had a place, and stands by now: under which name, likewise. Once. */
+bool lane_stands_by_now(struct lane *lane, uint32_t *server_p, uint32_t *lane_p);
+
 /* Has it ever been a member of the job? */
 bool lane_has_joined(const struct lane *lane);
 

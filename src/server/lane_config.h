@@ -15,7 +15,8 @@ struct lane_config {
     uint32_t lanes;   /* lanes of the server */
     bool is_standby;  /* has no place in the job: it takes that of a lost server's lane when the
                         master wants it to. lane, lanes: of those that stand by in the server */
-    uint64_t process; /* a number that all lanes of the process have, and those of no other */
+    uint64_t process; /* a number that all lanes of the process have, and those of no other; its
+                         last PSI_PROCESS_INDEX_BITS bits are the index that it was started with */
     const char *master_address;
     const char *listen_address; /* "tcp://127.0.0.1:0" */
     uint64_t memory_max;        /* bytes for tables */

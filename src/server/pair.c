@@ -241,7 +241,7 @@ begin(struct lane *lane, uint64_t number, const struct psi_pair *copy)
     pair->waits_end = &pair->waits;
     pair->heard_ns = psi_now_ns(lane->env);
     psi_peer_start(&pair->peer, lane->env, copy->address, &copy_events, lane, 0);
-    psi_identity_server(pair->peer.name, copy->server, copy->lane);
+    psi_identity_standby(pair->peer.name, copy->server, copy->lane);
     lane->pair = pair;
     lane->replicate = replicate_to_copy;
     psi_log(&lane->log, PSI_LOG_DEBUG, "COPY", "a lane of server %u (%s) is to be its copy",

@@ -19,6 +19,7 @@ void
 standby_begin(struct lane *lane)
 {
     lane->stands_by = false;
+    lane->stood_down = true;
     lane->config.is_standby = true;
     psi_log(&lane->log, PSI_LOG_INFO, "STANDS-BY",
             "lane %u of server %u: another server has its place and all that was in it; it stands "
@@ -66,6 +67,17 @@ standby_take_place(struct lane *lane, const struct psi_frame *order, struct psd_
     lane->config.is_standby = false;
     lane->takes_place = true;
     return PSD_OK;
+}
+
+bool
+lane_stands_by_now(struct lane *lane, uint32_t *server_p, uint32_t *lane_p)
+{
+    const bool is_news = lane->stood_down;
+
+    lane->stood_down = false;
+    *server_p = lane->standby.server;
+    *lane_p = lane->standby.lane;
+    return is_news;
 }
 
 bool

@@ -270,7 +270,8 @@ struct lane {
     struct psi_welcome job;      /* what the master said; workers == 0: not yet */
     bool joined;
     bool takes_place; /* stood by until now: lane_took_place() */
-    bool stands_by;   /* its place is taken: it stands by from the next tick on */
+    bool stands_by;   /* its place is taken: it stands by from the next tick on ... */
+    bool stood_down;  /* ... and does: lane_stands_by_now() */
 
     /* Copies. */
     struct lane_name standby; /* who it is while it has no place */

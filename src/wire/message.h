@@ -36,6 +36,8 @@ enum psi_role {
 };
 
 enum {
+    PSI_PROCESS_INDEX_BITS =
+        16,             /* of a server's `host`: the index that its process was started with */
     PSI_TEXT_MAX = 480, /* with its NUL */
     PSI_TABLES_MAX = 16384,
     PSI_SHARE_NAME_MAX = 128,

@@ -44,7 +44,7 @@ def parse():
     parser.add_argument("--awkward", action="store_true",
                         help="gradients whose sum shows the order of every addition")
     parser.add_argument("--staleness", type=int, default=0)
-    parser.add_argument("--rule", choices=("momentum", "adam"), default="momentum")
+    parser.add_argument("--rule", choices=("sgd", "momentum", "adam"), default="momentum")
     parser.add_argument("--zoo", action="store_true", help="tables of every kind instead")
     parser.add_argument("--sum", action="store_true", help="tables of sums, each result written over its gradient")
     parser.add_argument("--memory", choices=("ordinary", "region", "view"), default="ordinary",
@@ -113,7 +113,7 @@ class Worker:
             return ZOO
         if self.args.sum:
             return [Kind(psdlib.F32, psdlib.SGD, psdlib.SUM)] * self.args.tables
-        rule = psdlib.ADAM if self.args.rule == "adam" else psdlib.MOMENTUM
+        rule = {"sgd": psdlib.SGD, "momentum": psdlib.MOMENTUM, "adam": psdlib.ADAM}[self.args.rule]
         rule = psdlib.ADD if self.args.equal else rule
         return [Kind(psdlib.F32, rule, psdlib.UPDATE, self.args.staleness)] * self.args.tables
 

@@ -444,6 +444,8 @@ watch_told(struct watch *watch, const struct psi_tiding *tiding, uint64_t now_ms
         watch_server_awaited(watch, slot, now_ms);
     } else if (tiding->kind == PSI_TIDING_HOSTED && tiding->role == PSI_TIDING_SERVER) {
         watch_server_hosted(watch, slot, now_ms);
+    } else if (tiding->kind == PSI_TIDING_COPIED && tiding->role == PSI_TIDING_SERVER) {
+        watch_server_copied(watch, slot, now_ms);
     } else if (tiding->kind == PSI_TIDING_END && watch->phase >= WATCH_RUNNING) {
         watch_ask(watch, now_ms);
     }

@@ -96,6 +96,15 @@ watch_server_hosted(struct watch *watch, uint32_t slot, uint64_t now_ms)
     cause_forgive(&watch->inquest, slot);
 }
 
+/* The job does not need it. If it is started again, it stands by; if it has died too often, it is not. */
+void
+watch_server_copied(struct watch *watch, uint32_t slot, uint64_t now_ms)
+{
+    if (watch->slots[slot].is_left) {
+        watch_server_hosted(watch, slot, now_ms);
+    }
+}
+
 /* The delay begins with nothing, goes on with restart_delay_ms, and doubles from there. */
 static void
 live_again(struct watch *watch, uint32_t slot, uint64_t now_ms)

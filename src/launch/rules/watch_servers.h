@@ -15,6 +15,9 @@ void watch_server_awaited(struct watch *watch, uint32_t slot, uint64_t now_ms);
 /* Another server has taken its part: the job does without this one. */
 void watch_server_hosted(struct watch *watch, uint32_t slot, uint64_t now_ms);
 
+/* Its copy has. */
+void watch_server_copied(struct watch *watch, uint32_t slot, uint64_t now_ms);
+
 /* Has the job ended well without it? It was lost, and its other life was not needed any more. */
 bool watch_server_is_spare(const struct watch_slot *server);
 

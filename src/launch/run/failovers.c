@@ -114,6 +114,19 @@ failovers_end(struct run *run, uint32_t slot)
 }
 
 void
+failovers_copied(struct run *run, uint32_t slot)
+{
+    struct failover *failover = find_open(run, slot);
+
+    if (failover == NULL) { /* it is not started again */
+        failovers_hosted(run, slot);
+    } else {
+        failover->is_hosted = true;
+    }
+    failovers_end(run, slot);
+}
+
+void
 failovers_text(const struct run *run, char *text_p, size_t size)
 {
     const struct failover *longest = NULL;

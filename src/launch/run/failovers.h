@@ -14,6 +14,9 @@ void failovers_begin(struct run *run, uint32_t slot);
 /* Another server takes its part. */
 void failovers_hosted(struct run *run, uint32_t slot);
 
+/* Its copy in another server has its part: that is all that matters of it. */
+void failovers_copied(struct run *run, uint32_t slot);
+
 /* It, or whoever has its part, is in the job again. Nothing, if it had not been lost. */
 void failovers_end(struct run *run, uint32_t slot);
 

@@ -102,6 +102,8 @@ handle_master_line(struct run *run, const char *line)
         failovers_end(run, slot);
     } else if (tiding.kind == PSI_TIDING_HOSTED) {
         failovers_hosted(run, slot);
+    } else if (tiding.kind == PSI_TIDING_COPIED) {
+        failovers_copied(run, slot);
     }
     report_told(run, &tiding, slot);
 }
