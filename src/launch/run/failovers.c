@@ -118,10 +118,10 @@ failovers_copied(struct run *run, uint32_t slot)
 {
     struct failover *failover = find_open(run, slot);
 
-    if (failover == NULL) { /* it is not started again */
-        failovers_hosted(run, slot);
-    } else {
+    if (failover != NULL) {
         failover->is_hosted = true;
+    } else if (run->watch.slots[slot].is_hosted) { /* it is not started again */
+        failovers_hosted(run, slot);
     }
     failovers_end(run, slot);
 }
