@@ -119,7 +119,7 @@ master_pair_resend(const struct master *master, const struct member *lane)
 {
     const struct server *server = &master->server[lane->rank];
 
-    if (master->config.replicas == 0 || lane->session == NULL) {
+    if (master->config.replicas == 0 || lane->session == NULL || server->is_promoting) {
         return;
     }
     if (has_copy(server)) {
@@ -381,10 +381,16 @@ master_on_pair_lost(struct session *session, const void *body, size_t bytes, str
     struct psi_verdict verdict;
     const psd_status status = psi_verdict_decode(body, bytes, &verdict, err);
 
-    if (status == PSD_OK && pair_of(session, session->member) != NULL) {
-        cross_out(master, &master->server[session->member->rank], verdict.text);
+    if (status != PSD_OK) {
+        return status;
     }
-    return status;
+    if (pair_of(session, session->member) != NULL) {
+        cross_out(master, &master->server[session->member->rank], verdict.text);
+    } else if (master->server[session->member->rank].pair.number !=
+               session->guest.inbox.frame.seq) {
+        tell_unpaired(session, session->guest.inbox.frame.seq); /* one that nobody here knows */
+    }
+    return PSD_OK;
 }
 
 /* Is a lane of the copy gone, or silent for too long? One that was told to take its place comes back

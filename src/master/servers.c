@@ -134,7 +134,8 @@ is_replaced(const struct master *master, const struct server *server, const stru
     }
     return server->is_promoting
                ? lane->state != PSD_NODE_LOST || server->pair.copy[lane->lane].life != hello->life
-               : lane->state == PSD_NODE_RUNNING && lane->session != NULL;
+               : lane->state != PSD_NODE_MISSING && lane->state != PSD_NODE_LOST &&
+                     lane->session != NULL;
 }
 
 /* Its process is here, at least: who started it hears so once. */

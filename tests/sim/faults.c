@@ -138,6 +138,23 @@ kill_server(void *object, uint64_t argument)
     job_kill_server(job, (uint32_t)rng_below(&job->sim->rng, job->plan.servers));
 }
 
+static void end_server_life(void *object, uint64_t argument);
+
+/* Most deaths wait until the server has a whole copy: without, the job ends, and shows little. */
+static void
+end_copied_server(struct job *job, uint32_t server, uint64_t patience)
+{
+    if (!job->has_view || job->master->master == NULL) {
+        return;
+    }
+    if (job_is_copied(job, server) || (patience == 0 && rng_chance(&job->sim->rng, 10))) {
+        job_kill_server(job, server);
+    } else if (patience > 0) {
+        sim_at(job->sim, job->sim->now_ns + rng_below(&job->sim->rng, 5 * SIM_MS), end_server_life,
+               job, patience - 1);
+    }
+}
+
 /* It is started again when the master misses it. */
 static void
 end_server_life(void *object, uint64_t argument)
@@ -145,9 +162,10 @@ end_server_life(void *object, uint64_t argument)
     struct job *job = object;
     const uint32_t server = (uint32_t)rng_below(&job->sim->rng, job->plan.servers);
 
-    (void)argument;
     note(job);
-    if (job->has_view && job_server_runs(job, server)) {
+    if (job->plan.replicas > 0) {
+        end_copied_server(job, server, argument);
+    } else if (job->has_view && job_server_runs(job, server)) {
         job_kill_server(job, server);
     }
 }

@@ -10,8 +10,10 @@
 
 #include "base/exit_code.h"
 #include "base/fail.h"
+#include "copies.h"
 #include "master/master.h"
 #include "server/lane.h"
+#include "wire/message.h"
 #include "worker.h"
 
 enum {
@@ -114,6 +116,7 @@ start_master(struct job *job)
         .server_grace_ms = plan->grace_ms,
         .server_wait_ms = plan->server_wait_ms,
         .server_return_ms = plan->server_return_ms,
+        .replicas = plan->replicas,
         .tell = master_told,
         .start_timeout_ms = START_TIMEOUT_MS,
         .replacement_timeout_ms = REPLACEMENT_TIMEOUT_MS,
@@ -299,6 +302,10 @@ lane_settle(struct node *node)
         host->is_guest = true;
         sim_trace(host->job->sim, node->name, "is lane %u of server %u", index, server);
     }
+    if (lane_stands_by_now(host->lane, &server, &index)) {
+        host->is_standby = true;
+        sim_trace(host->job->sim, node->name, "stands by");
+    }
     lane_tick(host->lane);
     model_observe(host->job->model, host->lane);
     if (lane_finished(host->lane, &host->exit_code, &text)) {
@@ -306,6 +313,10 @@ lane_settle(struct node *node)
         host->joined = lane_has_joined(host->lane);
         snprintf(host->text, sizeof(host->text), "%s", text);
         sim_trace(host->job->sim, node->name, "exits with %d: %s", host->exit_code, text);
+        if (host->exit_code == PSI_EXIT_OK && !host->job->is_ending) {
+            host->job->is_ending = true;
+            copies_check_end(host->job);
+        }
         model_final(host->job->model, host->lane);
         lane_destroy(host->lane);
         host->lane = NULL;
@@ -332,6 +343,7 @@ start_lane(struct job *job, uint32_t server, uint32_t index, bool is_standby)
     } else {
         snprintf(name, sizeof(name), "server%u.%s%u", server, is_standby ? "s" : "", index);
     }
+    index %= job->plan.lanes[server];
     host->is_standby = is_standby;
     host->life = life;
     snprintf(address, sizeof(address), "sim://%s", name);
@@ -349,6 +361,7 @@ start_lane(struct job *job, uint32_t server, uint32_t index, bool is_standby)
         .lane = index,
         .lanes = job->plan.lanes[server],
         .is_standby = is_standby,
+        .process = (uint64_t)(life + 1) << PSI_PROCESS_INDEX_BITS | server,
         .master_address = "sim://master",
         .listen_address = address,
         .memory_max = 1u << 30,
@@ -369,7 +382,8 @@ start_lanes(struct job *job, uint32_t server)
     for (uint32_t lane = 0; lane < job->plan.lanes[server]; lane++) {
         start_lane(job, server, lane, false);
     }
-    for (uint32_t lane = 0; lane < job->plan.lanes[server] && job->plan.server_wait_ms > 0;
+    for (uint32_t lane = 0;
+         lane < (1 + job->plan.replicas) * job->plan.lanes[server] && job->plan.server_wait_ms > 0;
          lane++) {
         start_lane(job, server, lane, true);
     }
@@ -435,10 +449,24 @@ start_missing_server(void *object, uint64_t life_of_server)
     }
 }
 
+bool
+job_is_copied(struct job *job, uint32_t server)
+{
+    bool runs = false;
+
+    for (unsigned i = 0; i < job->lanes; i++) {
+        runs = runs || (job->lane[i].server == server && job->lane[i].lane != NULL);
+    }
+    return runs && copies_check_kill(job, server);
+}
+
 void
 job_kill_server(struct job *job, uint32_t server)
 {
     job->sim->counters.server_kills++;
+    if (job->plan.replicas > 0 && !copies_check_kill(job, server)) {
+        job->copy_missed = true;
+    }
     kill_lanes(job, server);
     if (job->is_missing[server]) {
         sim_at(job->sim, job->sim->now_ns + WORD_MS * SIM_MS, start_missing_server, job,
@@ -461,6 +489,8 @@ master_told(void *context, const struct psi_tiding *tiding)
     }
     if (tiding->kind == PSI_TIDING_JOINED || tiding->kind == PSI_TIDING_HOSTED) {
         job->is_missing[tiding->rank] = false;
+    } else if (tiding->kind == PSI_TIDING_COPIED) {
+        job->sim->counters.promotions++;
     } else if (tiding->kind == PSI_TIDING_AWAITED && !job->plan.faults.server_stays_away) {
         job->is_missing[tiding->rank] = true;
         sim_at(job->sim, job->sim->now_ns + rng_below(&job->sim->rng, 300 * SIM_MS),
@@ -624,6 +654,9 @@ code_is_right(const struct job *job, int code)
     case PSI_EXIT_WORKER_LOST:
         return worker_lost;
     case PSI_EXIT_SERVER_LOST:
+        if (job->copy_missed) {
+            return true;
+        }
         if (job->plan.server_wait_ms > 0 && job->has_view) {
             return has_had_all_lives(job) || is_without_host(job) || deposed_has_ended_it(job);
         }

@@ -52,7 +52,7 @@ struct job {
     struct master_host masters[LIVES_MAX];             /* of all lives */
     struct master_host *master;                        /* the last of them */
     bool master_due;                                   /* it died, and another follows */
-    struct lane_host lane[2 * PLACES_MAX * LIVES_MAX]; /* of all lives, and those that stand by */
+    struct lane_host lane[3 * PLACES_MAX * LIVES_MAX]; /* of all lives, and those that stand by */
     unsigned lanes;
     unsigned life[SERVERS_MAX];   /* of a server, from 0 */
     bool is_missing[SERVERS_MAX]; /* the master waits for another life, and none has joined */
@@ -67,6 +67,8 @@ struct job {
     bool started;     /* everybody was there once ... */
     bool has_view;    /* ... and knows it */
     bool server_lost; /* a lane was given up by the master */
+    bool is_ending;   /* a lane has heard that all is well */
+    bool copy_missed; /* a server was killed that had no whole copy */
 };
 
 void job_start(struct job *job, struct sim *sim, const struct plan *plan);
@@ -79,6 +81,7 @@ void job_judge(struct job *job);
 void job_kill_master(struct job *job);
 void job_end_master_life(struct job *job); /* another one follows, after a while */
 void job_kill_server(struct job *job, uint32_t server);
+bool job_is_copied(struct job *job, uint32_t server); /* all that it has may be lost, and is not */
 bool job_server_runs(const struct job *job, uint32_t server); /* with all its lanes */
 
 #endif

@@ -446,6 +446,7 @@ make_anew(struct model *model, unsigned index, uint32_t number, uint32_t in)
     free(chunk->value[chunk->version]);
     chunk->value[chunk->version] = NULL;
     memcpy(chunk->weights, chunk->weights_before, chunk->elements * table->element_bytes);
+    memcpy(chunk->momentum, chunk->momentum_before, chunk->elements * table->element_bytes);
     chunk->version--;
     model->rounds--;
     advance(model, index, number, in);
@@ -463,7 +464,8 @@ observe_again(struct model *model, unsigned index, const struct chunk *have)
     const uint64_t version = have->clock.version;
     const void *value;
 
-    if (have->adopting != NULL || have->blank ||
+    if (have->adopting != NULL || have->blank || !have->ready ||
+        version < model->plan->load_step || /* it has to be loaded first */
         (chunk->life == have && chunk->compared == have->clock.version)) {
         return;
     }
@@ -481,14 +483,14 @@ observe_again(struct model *model, unsigned index, const struct chunk *have)
 }
 
 static void
-observe_chunk(struct model *model, unsigned index, const struct chunk *have)
+observe_chunk(struct model *model, unsigned index, const struct chunk *have, bool is_promoted)
 {
     struct table_model *table = &model->table[index];
     struct chunk_model *chunk = &table->chunk[have->index];
     const bool backup = table->plan->backup > 0;
     uint32_t in;
 
-    if (have->table->again && have->clock.version <= chunk->version) {
+    if ((have->table->again || is_promoted) && have->clock.version <= chunk->version) {
         observe_again(model, index, have);
         return;
     }
@@ -536,6 +538,9 @@ model_observe(struct model *model, const struct lane *lane)
     if (!lane->config.is_standby && lane->job.incarnation > *life) {
         *life = lane->job.incarnation;
     }
+    if (lane->mirror != NULL) {
+        return; /* copies.c looks at it */
+    }
     for (const struct table *table = lane->tables; table != NULL; table = table->next) {
         const int index = find_table(model, table->spec.name);
 
@@ -545,7 +550,7 @@ model_observe(struct model *model, const struct lane *lane)
         }
         for (uint64_t i = 0; i < table->chunk_count && !model->sim->failed; i++) {
             if (!is_history(model, (unsigned)index, lane, &table->chunks[i])) {
-                observe_chunk(model, (unsigned)index, &table->chunks[i]);
+                observe_chunk(model, (unsigned)index, &table->chunks[i], lane->is_promoted);
             }
         }
     }
@@ -813,11 +818,21 @@ model_step_done(struct model *model, uint64_t addend, uint64_t value)
     model->told[value] = true;
 }
 
+uint64_t
+model_steps(const struct model *model)
+{
+    return model->adds_done;
+}
+
 void
 model_final(struct model *model, const struct lane *lane)
 {
     const struct reader reader = {.everybodys = true, .where = "at the end"};
 
+    if (lane->config.is_standby || !lane->joined ||
+        lane->job.incarnation < model->life[lane->config.server][lane->config.lane]) {
+        return; /* another one has the place */
+    }
     for (const struct table *table = lane->tables; table != NULL; table = table->next) {
         const int index = find_table(model, table->spec.name);
 

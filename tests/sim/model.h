@@ -69,6 +69,7 @@ void model_check_saved(struct model *model, unsigned table, const struct model_s
 /* Global step: an addition was asked for; it was answered with that number. */
 void model_step_asked(struct model *model, uint64_t addend);
 void model_step_done(struct model *model, uint64_t addend, uint64_t value);
+uint64_t model_steps(const struct model *model); /* all that were answered */
 
 /* The master closed a round without a worker that it had chosen for the step. */
 void model_note_late(struct model *model, const char *table, uint64_t step);

@@ -12,3 +12,9 @@ peek_is_changing(const struct master *master)
 {
     return master->change.stage != STAGE_IDLE;
 }
+
+bool
+peek_is_whole(const struct master *master, uint32_t server)
+{
+    return master_pair_is_whole(&master->server[server]);
+}

@@ -5,10 +5,14 @@
 #define SIM_PEEK_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct master;
 
 /* Is a change of view under way? */
 bool peek_is_changing(const struct master *master);
+
+/* Has the server a copy that may take its places? */
+bool peek_is_whole(const struct master *master, uint32_t server);
 
 #endif

@@ -341,6 +341,65 @@ draw_server_lives(struct plan *plan, struct rng *rng)
     }
 }
 
+/* Of which there is a number for each push. */
+static bool
+has_slots(const struct plan *plan)
+{
+    for (unsigned i = 0; i < plan->table_count; i++) {
+        if (plan->table[i].kind != KIND_ROUNDS) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool
+has_sums_alone(const struct plan *plan)
+{
+    for (unsigned i = 0; i < plan->table_count; i++) {
+        if (plan->table[i].use != PSD_USE_SUM) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Tables of any kind, whose servers die, and have copies. */
+static void
+draw_copies(struct plan *plan, struct rng *rng)
+{
+    plan->server_wait_ms = 60000;
+    plan->replicas = 1;
+    plan->step_adds = plan->step_adds && !has_sums_alone(plan); /* else it may go on without them */
+    plan->server_return_ms = (uint32_t)rng_between(rng, 0, 800);
+    if (plan->workers <= FEW && !has_slots(plan)) {
+        plan->steps += rng_between(rng, 0, 16);
+    }
+    plan->faults.kill_server = false;
+    plan->faults.kill_master = false;
+    plan->faults.worker_kills = 0; /* what they gave to open rounds would die with the server */
+    plan->faults.server_lives = (unsigned)rng_between(rng, 1, 4);
+    plan->faults.harsh = false;
+    be_patient(plan);
+    if (plan->faults.cuts + plan->faults.clogs + plan->faults.pauses == 0) {
+        plan->grace_ms = (uint32_t)rng_between(rng, 4, 40) * 100;
+    }
+    if (plan->think_max_ns < SIM_MS) {
+        plan->think_max_ns = rng_between(rng, 1, 30) * SIM_MS;
+    }
+}
+
+static bool
+may_have_copies(const struct plan *plan)
+{
+    for (unsigned i = 0; i < plan->table_count; i++) {
+        if (plan->table[i].backup > 0) {
+            return false;
+        }
+    }
+    return plan->policy != PSI_DEATH_WAIT && plan->servers > 1;
+}
+
 static bool
 may_have_server_lives(const struct plan *plan)
 {
@@ -387,6 +446,7 @@ may_have_master_lives(const struct plan *plan)
 void
 plan_make(struct plan *plan, uint64_t seed)
 {
+    struct rng copies = {.state = sim_mix(seed, 10, 11, 12)};
     struct rng reigns = {.state = sim_mix(seed, 7, 8, 9)};
     struct rng lives = {.state = sim_mix(seed, 4, 5, 6)}; /* apart: other seeds stay as they were */
 
@@ -429,10 +489,12 @@ plan_make(struct plan *plan, uint64_t seed)
     plan->think_max_ns = rng_chance(&rng, 50) ? rng_between(&rng, 1, 60) * SIM_MS : 0;
     draw_hosts(plan, &rng);
     draw_program(plan, &rng);
-    if (may_have_server_lives(plan) && rng_chance(&lives, 40)) {
+    if (may_have_copies(plan) && rng_chance(&copies, 35)) {
+        draw_copies(plan, &copies);
+    } else if (may_have_server_lives(plan) && rng_chance(&lives, 40)) {
         draw_server_lives(plan, &lives);
     }
-    if (may_have_master_lives(plan) && rng_chance(&reigns, 30)) {
+    if (may_have_master_lives(plan) && plan->replicas == 0 && rng_chance(&reigns, 30)) {
         draw_master_lives(plan, &reigns);
     }
 }
@@ -453,6 +515,9 @@ plan_print(const struct plan *plan)
            plan->faults.clogs, plan->faults.pauses, plan->faults.worker_kills,
            plan->faults.kill_server ? ", a server" : "",
            plan->faults.kill_master ? ", the master" : "", plan->faults.harsh ? ", harsh" : "");
+    if (plan->replicas > 0) {
+        printf("  servers have copies\n");
+    }
     if (plan->faults.server_lives > 0) {
         printf("  servers die %u times, and are started again\n", plan->faults.server_lives);
     }

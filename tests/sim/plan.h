@@ -77,6 +77,7 @@ struct plan {
     uint32_t grace_ms;
     uint32_t server_wait_ms; /* 0: a server's death ends the job */
     uint32_t server_return_ms;
+    uint32_t replicas;
     uint32_t master_grace_ms; /* 0: the master's death does */
     uint64_t steps;
     uint64_t pushes_max; /* of one rank, over all its lives: rows of a ledger */

@@ -74,6 +74,7 @@ static const struct field plan_fields[] = {
     PLAN(grace_ms, TYPE_U32),
     PLAN(server_wait_ms, TYPE_U32),
     PLAN(server_return_ms, TYPE_U32),
+    PLAN(replicas, TYPE_U32),
     PLAN(master_grace_ms, TYPE_U32),
     PLAN(steps, TYPE_U64),
     PLAN(pushes_max, TYPE_U64),

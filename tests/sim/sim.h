@@ -58,6 +58,8 @@ struct sim_event {
     X(lost_connects)                                                                               \
     X(worker_kills)                                                                                \
     X(server_kills)                                                                                \
+    X(promotions)                                                                                  \
+    X(copies_equal)                                                                                \
     X(server_lives)                                                                                \
     X(master_kills)                                                                                \
     X(master_lives)                                                                                \

@@ -20,11 +20,33 @@ threads_of(const struct plan *plan)
 
 /* ---- the global step ---------------------------------------------------------------------- */
 
-/* As it is on the lane that counts it; 0 while there is none. */
+/* The lane that counts it; NULL: there is none now. */
+static const struct lane *
+counter(const struct job *job)
+{
+    for (unsigned i = 0; i < job->lanes; i++) {
+        const struct lane *lane = job->lane[i].lane;
+
+        if (lane != NULL && !lane->config.is_standby && lane->joined && lane->config.server == 0 &&
+            lane->config.lane == 0) {
+            return lane;
+        }
+    }
+    return NULL;
+}
+
 static uint64_t
 global_step(const struct job *job)
 {
-    return job->lane[0].lane != NULL ? job->lane[0].lane->global.value : 0;
+    return counter(job) != NULL ? counter(job)->global.value : 0;
+}
+
+/* What it is at least. Where servers have copies, additions may be made that nobody was told of, and
+ * be lost: their workers make them again. */
+static uint64_t
+certain_step(const struct job *job)
+{
+    return job->plan.replicas > 0 ? model_steps(job->model) : global_step(job);
 }
 
 static void
@@ -38,7 +60,7 @@ add(struct worker *worker, unsigned flight, uint64_t addend)
         struct record *record = worker_remember(worker, op, WHAT_ADD, 0, flight);
 
         record->addend = addend;
-        record->at_call = global_step(worker->job);
+        record->at_call = certain_step(worker->job);
         model_step_asked(worker->job->model, addend);
     }
 }
@@ -64,7 +86,7 @@ together_added(struct worker *worker, const struct record *record, uint64_t valu
     const struct job *job = worker->job;
     const uint64_t lowest = record->at_call + record->addend;
 
-    if (value < lowest || (job->lane[0].lane != NULL && value > global_step(job))) {
+    if (value < lowest || (counter(job) != NULL && value > global_step(job))) {
         sim_fail(job->sim,
                  "%s added %llu to the global step and was told %llu: it was %llu before and is "
                  "%llu now",

@@ -1,0 +1,162 @@
+/*
+ * copies.c - what must be true of servers' copies, looked at from outside.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "copies.h"
+
+#include <string.h>
+
+#include "peek.h"
+#include "server/state.h"
+
+/* The lane that is the copy of that one; NULL: there is none. */
+static const struct lane *
+copy_of(const struct job *job, const struct lane *owner)
+{
+    for (unsigned i = 0; i < job->lanes && owner->pair != NULL; i++) {
+        const struct lane *lane = job->lane[i].lane;
+
+        if (lane != NULL && lane->mirror != NULL && lane->mirror->number == owner->pair->number &&
+            lane->mirror->owner.life == owner->life) {
+            return lane;
+        }
+    }
+    return NULL;
+}
+
+static bool
+same_parts(const struct chunk *a, const struct chunk *b)
+{
+    for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
+        const struct store_piece one = chunk_part(a, part);
+        const struct store_piece other = chunk_part(b, part);
+
+        if (one.bytes != other.bytes ||
+            (one.bytes > 0 && memcmp(one.base, other.base, one.bytes) != 0)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What anybody may have heard of the chunk is in the copy; and what is the same change is the same
+ * bytes. */
+static void
+check_chunk(struct job *job, const struct lane *owner, const struct chunk *chunk,
+            const struct chunk *copied)
+{
+    const char *table = chunk->table->spec.name;
+
+    if (copied == NULL) {
+        if (chunk->clock.committed > chunk->table->first_step) {
+            sim_fail(job->sim, "server %u lane %u: its copy has nothing of table %s",
+                     owner->config.server, owner->config.lane, table);
+        }
+        return;
+    }
+    if (copied->clock.version < chunk->clock.committed) {
+        sim_fail(job->sim, "table %s chunk %u: version %llu may have been told, its copy has %llu",
+                 table, chunk->index, (unsigned long long)chunk->clock.committed,
+                 (unsigned long long)copied->clock.version);
+    }
+    if (copied->clock.version == chunk->clock.version && copied->updates == chunk->updates &&
+        chunk->copy.load == 0 && chunk->ready == copied->ready && !same_parts(chunk, copied)) {
+        sim_fail(job->sim, "table %s chunk %u version %llu: its copy has other bytes", table,
+                 chunk->index, (unsigned long long)chunk->clock.version);
+    }
+}
+
+static void
+check_lane(struct job *job, const struct lane *owner, const struct lane *copy, bool is_end)
+{
+    for (const struct table *table = owner->tables; table != NULL; table = table->next) {
+        const struct table *copied = table_find(copy, table->id);
+
+        for (uint64_t i = 0; pair_has_table(table) && table->prepared == table->chunk_count &&
+                             i < table->chunk_count && !job->sim->failed;
+             i++) {
+            const struct chunk *chunk = &table->chunks[i];
+
+            check_chunk(job, owner, chunk,
+                        copied == NULL ? NULL : &copied->chunks[copied->local[chunk->index]]);
+            if (is_end && copied != NULL &&
+                copied->chunks[copied->local[chunk->index]].clock.version < chunk->clock.version) {
+                sim_fail(job->sim, "table %s chunk %u: its copy lacks the last version",
+                         table->spec.name, chunk->index);
+            }
+        }
+    }
+}
+
+static bool
+has_place(const struct lane *lane)
+{
+    return lane != NULL && !lane->config.is_standby && lane->joined;
+}
+
+static bool
+is_alive(const struct job *job, uint64_t life)
+{
+    for (unsigned i = 0; i < job->lanes; i++) {
+        if (job->lane[i].lane != NULL && job->lane[i].lane->life == life) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* It is all that is left of what a dead server had. */
+static bool
+is_last(const struct job *job, const struct lane *lane)
+{
+    return (lane->mirror != NULL && !is_alive(job, lane->mirror->owner.life)) ||
+           (lane->is_promoted && !lane->joined);
+}
+
+bool
+copies_check_kill(struct job *job, uint32_t server)
+{
+    bool whole = true;
+
+    for (unsigned i = 0; i < job->lanes && !job->sim->failed; i++) {
+        const struct lane *owner = job->lane[i].lane;
+        const struct lane *copy;
+
+        if (job->lane[i].server != server || owner == NULL) {
+            continue;
+        }
+        if (is_last(job, owner)) {
+            whole = false;
+        }
+        if (!has_place(owner)) {
+            continue;
+        }
+        if (job->master->master == NULL ||
+            !peek_is_whole(job->master->master, owner->config.server)) {
+            whole = false;
+            continue;
+        }
+        copy = copy_of(job, owner);
+        if (copy != NULL) {
+            check_lane(job, owner, copy, false);
+        }
+        whole = whole && copy != NULL;
+    }
+    return whole;
+}
+
+void
+copies_check_end(struct job *job)
+{
+    for (unsigned i = 0; i < job->lanes && !job->sim->failed; i++) {
+        const struct lane *owner = job->lane[i].lane;
+        const struct lane *copy = has_place(owner) ? copy_of(job, owner) : NULL;
+
+        if (copy != NULL && owner->pair->is_eligible && !owner->pair->is_broken &&
+            owner->pair->first == NULL) {
+            check_lane(job, owner, copy, true);
+            job->sim->counters.copies_equal++;
+        }
+    }
+}

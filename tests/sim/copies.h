@@ -1,0 +1,16 @@
+/*
+ * copies.h - what must be true of servers' copies, looked at from outside.
+ */
+#ifndef SIM_COPIES_H
+#define SIM_COPIES_H
+
+#include "job.h"
+
+/* The process is about to be killed: what its lanes may have told anybody is in copies that are
+ * called eligible. False: some lane has no such copy, and what it had will be lost. */
+bool copies_check_kill(struct job *job, uint32_t server);
+
+/* The job is ending well: every copy that is whole has the very bytes of its owner. */
+void copies_check_end(struct job *job);
+
+#endif
