@@ -358,6 +358,13 @@ static const struct psi_master_events master_events = {
     .tell = lane_tell,
 };
 
+void
+lane_find_master(struct lane *lane)
+{
+    lane->started_ns = psi_now_ns(lane->env);
+    psi_master_link_start(&lane->master, lane->env, lane->master_address, &master_events, lane);
+}
+
 psd_status
 lane_create(struct psi_env *env, const struct lane_config *config, const struct psi_log *log,
             struct lane **lane_p, struct psd_error *err)
@@ -378,9 +385,8 @@ lane_create(struct psi_env *env, const struct lane_config *config, const struct 
     lane->report_ns = UINT64_MAX;
     lane->replicate = replicate_alone;
     lane->life = env->ops->random(env) | 1;
-    lane->started_ns = psi_now_ns(env);
     psi_pool_init(&lane->parked, sizeof(struct parked));
-    lane->waiting_line_ns = lane->started_ns + WAITING_FIRST_MS * MS_NS;
+    lane->waiting_line_ns = psi_now_ns(env) + WAITING_FIRST_MS * MS_NS;
     snprintf(lane->master_address, sizeof(lane->master_address), "%s", config->master_address);
     lane->metrics = psi_metrics_create();
     lane->scratch = aligned_alloc(64, STORE_SCRATCH_BYTES);
@@ -393,7 +399,7 @@ lane_create(struct psi_env *env, const struct lane_config *config, const struct 
     if (status != PSD_OK) {
         goto err_free_lane;
     }
-    psi_master_link_start(&lane->master, env, lane->master_address, &master_events, lane);
+    lane_find_master(lane);
     *lane_p = lane;
     return PSD_OK;
 

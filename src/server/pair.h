@@ -145,8 +145,8 @@ void pair_view(struct lane *lane, const void *body, size_t bytes);
 /* All additions to the global step so far, for a new copy. False: no memory. */
 bool pair_steps_begin(struct lane *lane);
 void pair_steps_added(struct lane *lane, uint32_t rank);
-/* Do answers wait for the copy? */
-bool pair_steps_are_paired(const struct lane *lane);
+/* Does the answer wait for the copy? */
+bool pair_steps_must_wait(const struct lane *lane);
 /* False: no memory to wait with. */
 bool pair_steps_wait(struct lane *lane, uint32_t rank, uint32_t request, uint64_t result);
 void pair_steps_answer(struct lane *lane); /* those for whom the copy has enough by now */

@@ -28,10 +28,19 @@ pair_steps_begin(struct lane *lane)
     return true;
 }
 
-bool
-pair_steps_are_paired(const struct lane *lane)
+/* The copy has what there was before it: it is told of additions before anybody else. */
+static bool
+is_paired(const struct pair *pair)
 {
-    return lane->pair != NULL && lane->pair->acked >= lane->pair->begun;
+    return pair->acked >= pair->begun;
+}
+
+bool
+pair_steps_must_wait(const struct lane *lane)
+{
+    const struct pair *pair = lane->pair;
+
+    return pair != NULL && is_paired(pair) && (pair->is_broken || pair->acked < pair->last);
 }
 
 /* The rank has just added. */
@@ -50,7 +59,7 @@ pair_steps_added(struct lane *lane, uint32_t rank)
         return;
     }
     pair_enqueue(lane, parcel);
-    if (!pair_steps_are_paired(lane)) {
+    if (!is_paired(pair)) {
         pair->told_alone = pair->last;
     }
 }

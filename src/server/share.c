@@ -230,7 +230,7 @@ step_add_arrived(struct session *session, struct psd_error *err)
                         "STEP_ADD %llu of worker %u: repeated after more than %d others",
                         (unsigned long long)frame->seq, session->rank, PSI_STEP_ADDS_MAX);
     }
-    if (pair_steps_are_paired(lane)) {
+    if (pair_steps_must_wait(lane)) {
         return pair_steps_wait(lane, session->rank, frame->request, done->result)
                    ? PSD_OK
                    : psi_fail(err, PSD_ERR_NO_MEMORY, "worker %u: no memory for a request",

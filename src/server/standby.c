@@ -25,7 +25,8 @@ standby_begin(struct lane *lane)
             "lane %u of server %u: another server has its place and all that was in it; it stands "
             "by",
             lane->config.lane, lane->config.server);
-    psi_master_link_again(&lane->master);
+    psi_peer_close(&lane->master.peer);
+    lane_find_master(lane); /* by another name */
 }
 
 void

@@ -331,6 +331,9 @@ void lane_finish(struct lane *lane, int exit_code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void lane_fail_job(struct lane *lane, psd_status status, int exit_code, const char *text);
 
+/* Looks for the master, as if for the first time. */
+void lane_find_master(struct lane *lane);
+
 /* Room for so many ranks, if there is none yet. PSD_ERR_NO_MEMORY. */
 psd_status lane_grow(struct lane *lane, uint32_t workers);
 
