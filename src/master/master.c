@@ -187,8 +187,8 @@ has_to_hear(const struct master *master, const struct session *session)
 static bool
 stands_by(const struct session *session)
 {
-    return session->guest.conn != NULL && session->kind == SESSION_OBSERVER &&
-           session->hello.role == PSI_ROLE_STANDBY;
+    return session->master->config.replicas > 0 && session->guest.conn != NULL &&
+           session->kind == SESSION_OBSERVER && session->hello.role == PSI_ROLE_STANDBY;
 }
 
 void

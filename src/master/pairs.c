@@ -132,7 +132,7 @@ master_pair_resend(const struct master *master, const struct member *lane)
 void
 master_pair_greet(struct session *session)
 {
-    const struct master *master = session->master;
+    struct master *master = session->master;
 
     if (master->config.replicas == 0 || master->phase != PHASE_RUNNING) {
         return;
@@ -148,6 +148,7 @@ master_pair_greet(struct session *session)
         }
     }
     tell_unpaired(session, UINT64_MAX); /* whatever it was a copy of */
+    master_wake_at(master, 0);          /* it may be one */
 }
 
 /* ------------------------------------------------------------------------------- forming --- */

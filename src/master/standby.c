@@ -27,7 +27,6 @@ master_admit_standby(struct session *session)
         session->kind = SESSION_OBSERVER;
         master_posted(session, psi_post_welcome(session->guest.conn, &frame, &welcome));
         master_pair_greet(session);
-        master_wake_at(session->master, 0);
     }
 }
 

@@ -55,13 +55,16 @@ check_chunk(struct job *job, const struct lane *owner, const struct chunk *chunk
         }
         return;
     }
+    if (chunk->copy.load != 0) {
+        return; /* nobody was told of that */
+    }
     if (copied->clock.version < chunk->clock.committed) {
         sim_fail(job->sim, "table %s chunk %u: version %llu may have been told, its copy has %llu",
                  table, chunk->index, (unsigned long long)chunk->clock.committed,
                  (unsigned long long)copied->clock.version);
     }
     if (copied->clock.version == chunk->clock.version && copied->updates == chunk->updates &&
-        chunk->copy.load == 0 && chunk->ready == copied->ready && !same_parts(chunk, copied)) {
+        chunk->ready == copied->ready && !same_parts(chunk, copied)) {
         sim_fail(job->sim, "table %s chunk %u version %llu: its copy has other bytes", table,
                  chunk->index, (unsigned long long)chunk->clock.version);
     }
@@ -95,12 +98,13 @@ has_place(const struct lane *lane)
     return lane != NULL && !lane->config.is_standby && lane->joined;
 }
 
+/* Alive, and in reach of the master? */
 static bool
 is_alive(const struct job *job, uint64_t life)
 {
     for (unsigned i = 0; i < job->lanes; i++) {
         if (job->lane[i].lane != NULL && job->lane[i].lane->life == life) {
-            return true;
+            return job->lane[i].node->exiled_until_ns == 0;
         }
     }
     return false;
@@ -141,7 +145,7 @@ copies_check_kill(struct job *job, uint32_t server)
         if (copy != NULL) {
             check_lane(job, owner, copy, false);
         }
-        whole = whole && copy != NULL;
+        whole = whole && copy != NULL && is_alive(job, copy->life);
     }
     return whole;
 }

@@ -170,6 +170,22 @@ end_server_life(void *object, uint64_t argument)
     }
 }
 
+/* The master takes it for dead, and its copy has its places: what it still says must not count. */
+static void
+exile_server(void *object, uint64_t patience)
+{
+    struct job *job = object;
+    const uint32_t server = (uint32_t)rng_below(&job->sim->rng, job->plan.servers);
+
+    note(job);
+    if (job->has_view && job->master->master != NULL && job_is_copied(job, server)) {
+        job_exile_server(job, server);
+    } else if (patience > 0) {
+        sim_at(job->sim, job->sim->now_ns + rng_below(&job->sim->rng, 5 * SIM_MS), exile_server,
+               job, patience - 1);
+    }
+}
+
 static void
 kill_master(void *object, uint64_t argument)
 {
@@ -237,5 +253,6 @@ faults_schedule(struct job *job)
     schedule(job, faults->kill_server, kill_server);
     schedule(job, faults->kill_master, kill_master);
     schedule(job, faults->server_lives, end_server_life);
+    schedule(job, faults->exiles, exile_server);
     schedule(job, faults->master_lives, end_master_life);
 }

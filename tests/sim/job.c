@@ -30,7 +30,8 @@ lane_line(void *sink, enum psi_log_level level, const char *id, const char *text
     const struct lane_host *host = sink;
 
     sim_trace(host->job->sim, host->node->name, "%s %s", id, text);
-    if (level == PSI_LOG_WARN && strcmp(id, "WORKER-GONE") == 0) {
+    if (level == PSI_LOG_WARN && strcmp(id, "WORKER-GONE") == 0 &&
+        host->node->exiled_until_ns == 0) { /* else it may miss what others know */
         sim_fail(host->job->sim, "%s: %s", host->node->name, text);
     }
 }
@@ -461,6 +462,20 @@ job_is_copied(struct job *job, uint32_t server)
 }
 
 void
+job_exile_server(struct job *job, uint32_t server)
+{
+    const uint64_t until_ns =
+        job->sim->now_ns + (job->plan.grace_ms + rng_between(&job->sim->rng, 10, 3000)) * SIM_MS;
+
+    job->sim->counters.exiles++;
+    for (unsigned i = 0; i < job->lanes; i++) {
+        if (job->lane[i].server == server && job->lane[i].lane != NULL) {
+            net_exile(job->lane[i].node, until_ns);
+        }
+    }
+}
+
+void
 job_kill_server(struct job *job, uint32_t server)
 {
     job->sim->counters.server_kills++;
@@ -493,7 +508,9 @@ master_told(void *context, const struct psi_tiding *tiding)
         job->sim->counters.promotions++;
     } else if (tiding->kind == PSI_TIDING_AWAITED && !job->plan.faults.server_stays_away) {
         job->is_missing[tiding->rank] = true;
-        sim_at(job->sim, job->sim->now_ns + rng_below(&job->sim->rng, 300 * SIM_MS),
+        sim_at(job->sim,
+               job->sim->now_ns +
+                   rng_below(&job->sim->rng, (job->plan.faults.exiles > 0 ? 3000 : 300) * SIM_MS),
                start_server_again, job, tiding->rank);
     }
 }
@@ -697,6 +714,11 @@ judge_lane(struct job *job, const struct lane_host *lane)
         (lane->life > 0 &&
          (lane->exit_code == PSI_EXIT_REFUSED || lane->exit_code == PSI_EXIT_START_TIMEOUT))) {
         return; /* the latter came when all was over */
+    }
+    if (job->plan.faults.exiles > 0 &&
+        (lane->exit_code == PSI_EXIT_FENCED || lane->exit_code == PSI_EXIT_MASTER_LOST ||
+         lane->exit_code == PSI_EXIT_REFUSED)) {
+        return; /* its copy has its place */
     }
     if (lane->is_guest && (lane->exit_code == PSI_EXIT_FENCED || !lane->joined)) {
         return; /* the server whose place it has was lost again, or started again first */

@@ -1101,6 +1101,14 @@ find_listening(const struct net *net, const char *address)
 }
 
 /* The request to connect has come to where the address points to. */
+/* Is it a way to the master of one that does not find it? */
+static bool
+is_exile(const struct net_link *link, const struct node *to)
+{
+    return to != NULL && strncmp(to->name, "master", 6) == 0 &&
+           link->end[0].node->exiled_until_ns > link->net->sim->now_ns;
+}
+
 static void
 knock(void *object, uint64_t side)
 {
@@ -1115,7 +1123,7 @@ knock(void *object, uint64_t side)
         link_unref(link);
         return;
     }
-    if (rng_chance(&net->sim->rng, net->weather.lost_connect_percent)) {
+    if (is_exile(link, node) || rng_chance(&net->sim->rng, net->weather.lost_connect_percent)) {
         net->sim->counters.lost_connects++;
         lose_later(&link->end[0], now_ns + rng_between(&net->sim->rng, 50, 300) * SIM_MS,
                    PSD_ERR_TIMEOUT, "no answer");
@@ -1519,6 +1527,20 @@ net_cut_some_of(struct node *node, unsigned percent, uint64_t silence_ns)
         if (may_be_cut(link) && (link->end[0].node == node || link->end[1].node == node) &&
             (percent == 100 || rng_chance(&node->net->sim->rng, percent))) {
             cut(link, silence_ns);
+        }
+    }
+}
+
+void
+net_exile(struct node *node, uint64_t until_ns)
+{
+    sim_trace(node->net->sim, "network", "%s does not find the master for %llu ms", node->name,
+              (unsigned long long)((until_ns - node->net->sim->now_ns) / SIM_MS));
+    node->exiled_until_ns = until_ns;
+    for (struct net_link *link = node->net->links; link != NULL; link = link->next) {
+        if (link->end[0].node == node && link->end[1].node != NULL &&
+            is_exile(link, link->end[1].node) && may_be_cut(link)) {
+            cut(link, SIM_MS);
         }
     }
 }

@@ -45,8 +45,9 @@ struct node {
     bool hidden; /* nobody finds it any more; who is connected stays so */
     bool dying;  /* being killed: what it still wants to send is gone */
     uint64_t paused_until_ns;
-    uint64_t skew_ns;      /* its clock is ahead of virtual time by that much */
-    uint32_t host;         /* 0: one of its own */
+    uint64_t exiled_until_ns; /* it does not find the master */
+    uint64_t skew_ns;         /* its clock is ahead of virtual time by that much */
+    uint32_t host;            /* 0: one of its own */
     bool keeps_neighbours; /* what connects from its own host is cut by net_cut_neighbour() alone */
     struct psi_lending lending;
     struct net_region *mappings; /* of what its core lends, for others to read */
@@ -114,6 +115,9 @@ bool net_clog_some(struct net *net, uint64_t until_ns);
 bool net_cut_neighbour(struct net *net, uint64_t silence_ns);
 /* All connections of one node, or each of them with that chance. */
 void net_cut_node(struct node *node, uint64_t silence_ns);
+
+/* Until then it loses the master, and nobody else. */
+void net_exile(struct node *node, uint64_t until_ns);
 void net_cut_some_of(struct node *node, unsigned percent, uint64_t silence_ns);
 
 #endif

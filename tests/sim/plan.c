@@ -379,6 +379,7 @@ draw_copies(struct plan *plan, struct rng *rng)
     plan->faults.kill_master = false;
     plan->faults.worker_kills = 0; /* what they gave to open rounds would die with the server */
     plan->faults.server_lives = (unsigned)rng_between(rng, 1, 4);
+    plan->faults.exiles = rng_chance(rng, 30) ? (unsigned)rng_between(rng, 1, 2) : 0;
     plan->faults.harsh = false;
     be_patient(plan);
     if (plan->faults.cuts + plan->faults.clogs + plan->faults.pauses == 0) {
@@ -516,7 +517,7 @@ plan_print(const struct plan *plan)
            plan->faults.kill_server ? ", a server" : "",
            plan->faults.kill_master ? ", the master" : "", plan->faults.harsh ? ", harsh" : "");
     if (plan->replicas > 0) {
-        printf("  servers have copies\n");
+        printf("  servers have copies; %u lose the master\n", plan->faults.exiles);
     }
     if (plan->faults.server_lives > 0) {
         printf("  servers die %u times, and are started again\n", plan->faults.server_lives);

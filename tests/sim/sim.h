@@ -58,6 +58,7 @@ struct sim_event {
     X(lost_connects)                                                                               \
     X(worker_kills)                                                                                \
     X(server_kills)                                                                                \
+    X(exiles)                                                                                      \
     X(promotions)                                                                                  \
     X(copies_equal)                                                                                \
     X(server_lives)                                                                                \

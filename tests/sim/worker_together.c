@@ -20,25 +20,37 @@ threads_of(const struct plan *plan)
 
 /* ---- the global step ---------------------------------------------------------------------- */
 
-/* The lane that counts it; NULL: there is none now. */
-static const struct lane *
-counter(const struct job *job)
+/* Does the lane count it, or has done so, and not heard yet that another does? */
+static bool
+counts(const struct lane *lane)
 {
-    for (unsigned i = 0; i < job->lanes; i++) {
-        const struct lane *lane = job->lane[i].lane;
-
-        if (lane != NULL && !lane->config.is_standby && lane->joined && lane->config.server == 0 &&
-            lane->config.lane == 0) {
-            return lane;
-        }
-    }
-    return NULL;
+    return lane != NULL && !lane->config.is_standby && lane->joined && lane->config.server == 0 &&
+           lane->config.lane == 0;
 }
 
+/* The highest that it is on any of these; 0 while there is none. */
 static uint64_t
 global_step(const struct job *job)
 {
-    return counter(job) != NULL ? counter(job)->global.value : 0;
+    uint64_t step = 0;
+
+    for (unsigned i = 0; i < job->lanes; i++) {
+        if (counts(job->lane[i].lane) && job->lane[i].lane->global.value > step) {
+            step = job->lane[i].lane->global.value;
+        }
+    }
+    return step;
+}
+
+static bool
+is_counted(const struct job *job)
+{
+    bool any = false;
+
+    for (unsigned i = 0; i < job->lanes; i++) {
+        any = any || counts(job->lane[i].lane);
+    }
+    return any;
 }
 
 /* What it is at least. Where servers have copies, additions may be made that nobody was told of, and
@@ -86,7 +98,7 @@ together_added(struct worker *worker, const struct record *record, uint64_t valu
     const struct job *job = worker->job;
     const uint64_t lowest = record->at_call + record->addend;
 
-    if (value < lowest || (counter(job) != NULL && value > global_step(job))) {
+    if (value < lowest || (is_counted(job) && value > global_step(job))) {
         sim_fail(job->sim,
                  "%s added %llu to the global step and was told %llu: it was %llu before and is "
                  "%llu now",
