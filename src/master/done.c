@@ -91,8 +91,13 @@ master_done_resend(struct master *master, struct member *lane)
     frame.seq = master->done_mark;
     frame.step = master->loaded;
     if (lane->session != NULL && lane->done_acked < master->done_mark && may_return(master)) {
-        master_posted(lane->session,
-                      psi_post_ranks(lane->session->guest.conn, &frame, &master->done));
+        struct psi_done done = {.ranks = master->done};
+
+        for (uint32_t index = 0; index < master->config.servers && master->config.replicas > 0;
+             index++) {
+            done.crossed.number[done.crossed.servers++] = master->server[index].pair.crossed;
+        }
+        master_posted(lane->session, psi_post_done(lane->session->guest.conn, &frame, &done));
     }
 }
 
@@ -113,6 +118,20 @@ master_done_keeps_load(struct master *master, uint64_t barriers)
         tell_lanes(master);
     }
     return kept_mark(master) >= master->loaded_mark;
+}
+
+uint64_t
+master_done_cross_out(struct master *master)
+{
+    master->done_mark++;
+    tell_lanes(master);
+    return master->done_mark;
+}
+
+bool
+master_done_has_crossed_out(const struct master *master, uint64_t mark)
+{
+    return kept_mark(master) >= mark;
 }
 
 void

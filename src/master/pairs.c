@@ -22,7 +22,8 @@
 #include "master/state.h"
 
 enum {
-    RETRY_MS_MIN = 200, /* before another copy is tried, twice as long each time, ... */
+    PAIR_COUNT_BITS = 32, /* of a number; the rest is the term of the master */
+    RETRY_MS_MIN = 200,   /* before another copy is tried, twice as long each time, ... */
     RETRY_MS_MAX = 30000,
 };
 
@@ -282,7 +283,7 @@ form(struct master *master, struct server *server, uint64_t now_ns)
         return;
     }
     pair->process = process;
-    pair->number = (uint64_t)master->config.term << 32 | ++master->pairs;
+    pair->number = (uint64_t)master->config.term << PAIR_COUNT_BITS | ++master->pairs;
     psi_log(master->log, PSI_LOG_DEBUG, "COPY", "server %u gets a copy, number %" PRIx64,
             server->lane[0].rank, pair->number);
     take_copies(master, server, process, now_ns);
@@ -352,6 +353,8 @@ cross_out(struct master *master, struct server *server, const char *reason)
             server->lane[0].rank, pair->copy[0].server, pair->copy[0].address, reason);
     pair->stage = PAIR_ENDING;
     pair->shunned = pair->process;
+    pair->crossed = pair->number;
+    pair->mark = master_done_cross_out(master);
     wait_before_retry(pair, psi_now_ns(master->env));
     master_wake_at(master, 0);
 }
@@ -438,7 +441,8 @@ master_pairs_tick(struct master *master, uint64_t now_ns)
         if (has_copy(server) && !server->is_promoting && is_copy_lost(master, server, now_ns)) {
             cross_out(master, server, "it is gone");
         }
-        if (server->pair.stage == PAIR_ENDING) {
+        if (server->pair.stage == PAIR_ENDING &&
+            master_done_has_crossed_out(master, server->pair.mark)) {
             end_pair(master, server);
         }
         if (server->pair.stage == PAIR_NONE) {

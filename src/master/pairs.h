@@ -42,6 +42,8 @@ struct pair {
     uint64_t retry_ns; /* PAIR_NONE: not before */
     uint32_t failures; /* since it was last whole */
     uint64_t shunned;  /* the process of the last one that failed */
+    uint64_t crossed;  /* no copy takes a place by this number, or one before it; ... */
+    uint64_t mark;     /* ... PAIR_ENDING: lanes have that in mind by this mark of done.c */
 };
 
 void master_pairs_tick(struct master *master, uint64_t now_ns);
@@ -63,6 +65,8 @@ void master_pair_free(struct server *server);
 
 psd_status master_on_eligible(struct session *session, const void *body, size_t bytes,
                               struct psd_error *err);
+psd_status master_on_copy(struct session *session, const void *body, size_t bytes,
+                          struct psd_error *err);
 psd_status master_on_pair_lost(struct session *session, const void *body, size_t bytes,
                                struct psd_error *err);
 

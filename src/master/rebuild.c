@@ -26,6 +26,8 @@
 #include "base/exit_code.h"
 #include "master/rebuild.h"
 
+enum { COPIES_MS = 2000 }; /* for copies to come back to a master that returned */
+
 /* How long a member may take to find this master: an attempt to connect to the last one may have to
  * time out first, and then it is judged as any other silence. But those who have found it wait
  * meanwhile, and have a limit, too. */
@@ -51,6 +53,16 @@ master_rebuild_give_up(struct master *master, int exit_code, psd_status status, 
 {
     master->lingers = true;
     master_end(master, exit_code, status, "the master returned, and cannot go on: %s", text);
+}
+
+/* Until when copies may come that lanes have told of. Without them the job goes on, and others are
+ * made. */
+static uint64_t
+copies_ns(const struct master *master)
+{
+    const uint64_t late_ns = master->begun_ns + COPIES_MS * MASTER_MS_NS;
+
+    return late_ns < patience_ns(master) ? late_ns : patience_ns(master);
 }
 
 /* ------------------------------------------------------------------------------ the truth --- */
@@ -288,6 +300,13 @@ go_on(struct master *master, const struct psi_view *truth)
     for (uint32_t place = 0; place < master->places && master->phase == PHASE_RUNNING; place++) {
         master_tables_resend(master, master->place[place], place);
         master_done_resend(master, master->place[place]);
+        master_pair_resend(master, master->place[place]);
+    }
+    for (struct session *session = session_first(master);
+         session != NULL && master->phase == PHASE_RUNNING; session = session_next(session)) {
+        if (master_stands_by(session, psi_now_ns(master->env))) {
+            master_pair_greet(session);
+        }
     }
 }
 
@@ -310,6 +329,9 @@ restore(struct master *master, const struct psi_view *truth)
     }
     master->done_mark = psi_ranks_count(&master->done) > 0 || master->loaded > 0;
     master->phase = PHASE_RUNNING;
+    if (master_pairs_restore(master) != PSD_OK) {
+        return PSD_ERR_NO_MEMORY;
+    }
     return master_tables_settle(master);
 }
 
@@ -440,10 +462,15 @@ master_rebuild_tick(struct master *master, uint64_t now_ns)
 
     if (highest == NULL) {
         gather(master, now_ns);
-    } else if (have_all_told(master, &highest->view) || now_ns >= patience_ns(master)) {
+    } else if (now_ns >= patience_ns(master) ||
+               (have_all_told(master, &highest->view) &&
+                (!master_pairs_are_missing(master) || now_ns >= copies_ns(master)))) {
         take_up(master, &highest->view);
     } else {
         master_wake_at(master, patience_ns(master));
+        if (now_ns < copies_ns(master)) {
+            master_wake_at(master, copies_ns(master));
+        }
     }
 }
 

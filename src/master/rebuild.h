@@ -10,6 +10,8 @@
 
 /* What a lane has told a master that rebuilds. */
 struct report {
+    uint64_t pair;         /* number of its copy; 0: none ... */
+    bool is_eligible;      /* ... which has all that was told */
     struct psi_view view;  /* owned; id 0: it has none */
     struct psi_ranks done; /* who has said BYE, as far as this lane knows */
     bool frozen;
@@ -38,6 +40,14 @@ bool master_rebuild_awaits_state(const struct master *master);
 /* The job gathers because no lane has a view, and a member has one: the lanes that knew are dead,
  * and the job is over. */
 bool master_rebuild_is_contradicted(struct session *session);
+
+/* ------------------------------------------------------------------------ rebuild_pairs.c --- */
+
+/* Are copies still expected that lanes have told of? */
+bool master_pairs_are_missing(const struct master *master);
+
+/* Takes up those that are here; the others are none any more. PSD_ERR_NO_MEMORY. */
+psd_status master_pairs_restore(struct master *master);
 
 /* ---------------------------------------------------------------------- rebuild_reports.c --- */
 

@@ -174,7 +174,14 @@ master_on_lane_state(struct session *session, const void *body, size_t bytes, st
     if (status == PSD_OK) {
         report->frozen = state.frozen;
         report->done = state.done;
+        report->pair = state.pair;
+        report->is_eligible = state.is_eligible;
         report->is_whole = true;
+        for (uint32_t i = 0; i < state.crossed.servers && i < master->config.servers; i++) {
+            if (state.crossed.number[i] > master->server[i].pair.crossed) {
+                master->server[i].pair.crossed = state.crossed.number[i];
+            }
+        }
         if (state.load_barriers > master->barrier_released[PSI_BARRIER_LOAD]) {
             master->barrier_released[PSI_BARRIER_LOAD] = state.load_barriers;
             master->loaded = state.load_barriers;

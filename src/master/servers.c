@@ -179,7 +179,8 @@ master_admit_lane(struct session *session)
     } else if (member->state == PSD_NODE_LOST && hello->incarnation != 0) {
         master_refuse(session, PSD_ERR_FENCED, "server %u has to begin another life: %s",
                       hello->rank, server->lost_text);
-    } else if (hello->incarnation != 0 && hello->incarnation < member->incarnation) {
+    } else if (master->config.replicas > 0 && hello->incarnation != 0 &&
+               hello->incarnation < member->incarnation) {
         master_refuse(session, PSD_ERR_FENCED, "server %u has another life", hello->rank);
     } else if (member->state == PSD_NODE_LOST) {
         seek_later(master, server, psi_now_ns(master->env)); /* the others of its life follow */

@@ -44,6 +44,7 @@ static const struct {
     {PSI_FRAME_TABLE_RESUME, FROM_LANE, master_on_known_resume},
     {PSI_FRAME_LANE_STATE, FROM_LANE, master_on_lane_state},
     {PSI_FRAME_ELIGIBLE, FROM_LANE, master_on_eligible},
+    {PSI_FRAME_ELIGIBLE, FROM_OBSERVER, master_on_copy},
     {PSI_FRAME_PAIR_LOST, FROM_LANE, master_on_pair_lost},
     {PSI_FRAME_WORKER_STATE, FROM_WORKER, master_on_worker_state},
 };

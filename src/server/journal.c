@@ -124,21 +124,36 @@ journal_resume(struct lane *lane, const struct psi_view *view, struct psd_error 
     return PSD_OK;
 }
 
+/* Numbers only grow. */
+static void
+cross_out(struct psi_crossed *all, const struct psi_crossed *more)
+{
+    for (uint32_t i = 0; i < more->servers; i++) {
+        if (i >= all->servers) {
+            all->number[all->servers++] = 0;
+        }
+        if (more->number[i] > all->number[i]) {
+            all->number[i] = more->number[i];
+        }
+    }
+}
+
 psd_status
 journal_done(struct lane *lane, const void *body, size_t bytes, struct psd_error *err)
 {
     const struct psi_frame answer = {
         .type = PSI_FRAME_DONE, .view = lane->view.id, .seq = lane->master.peer.inbox.frame.seq};
     const uint64_t load_barriers = lane->master.peer.inbox.frame.step;
-    struct psi_ranks ranks;
-    const psd_status status = psi_ranks_decode(body, bytes, &ranks, err);
+    struct psi_done done;
+    const psd_status status = psi_done_decode(body, bytes, &done, err);
 
     if (status != PSD_OK) {
         return status;
     }
-    for (size_t i = 0; i < sizeof(ranks.word) / sizeof(ranks.word[0]); i++) {
-        lane->journal.done.word[i] |= ranks.word[i];
+    for (size_t i = 0; i < sizeof(done.ranks.word) / sizeof(done.ranks.word[0]); i++) {
+        lane->journal.done.word[i] |= done.ranks.word[i];
     }
+    cross_out(&lane->journal.crossed, &done.crossed);
     if (load_barriers > lane->journal.load_barriers) {
         lane->journal.load_barriers = load_barriers;
     }
@@ -206,9 +221,13 @@ journal_tell(struct lane *lane)
 {
     struct psi_conn *conn = lane->master.peer.conn;
     struct psi_frame frame = {.type = PSI_FRAME_VIEW_COMMIT, .view = lane->view.id};
-    const struct psi_lane_state state = {.frozen = is_frozen(lane),
-                                         .load_barriers = lane->journal.load_barriers,
-                                         .done = lane->journal.done};
+    const struct psi_lane_state state = {
+        .frozen = is_frozen(lane),
+        .load_barriers = lane->journal.load_barriers,
+        .done = lane->journal.done,
+        .pair = lane->pair == NULL ? 0 : lane->pair->number,
+        .is_eligible = lane->pair != NULL && lane->pair->is_eligible && !lane->pair->is_broken,
+        .crossed = lane->journal.crossed};
     psd_status status = psi_post_body(conn, &frame, lane->journal.view, lane->journal.view_bytes);
 
     for (uint32_t id = 0; id < lane->journal.table_count && status == PSD_OK; id++) {

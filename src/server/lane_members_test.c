@@ -383,7 +383,7 @@ test_a_master_that_returned_is_told_all(void **state)
         struct psi_pack pack;
 
         psi_pack_init(&pack, bytes, sizeof(bytes));
-        psi_ranks_encode(&pack, &done);
+        psi_done_encode(&pack, &(struct psi_done){.ranks = done});
         say(bed, bed->master, (struct psi_frame){.type = PSI_FRAME_DONE, .seq = 5, .step = 2},
             bytes, pack.used);
     }

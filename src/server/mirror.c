@@ -196,6 +196,21 @@ mirror_frame(struct session *session, const void *payload, size_t bytes, struct 
     return PSD_OK;
 }
 
+void
+mirror_tell(const struct lane *lane)
+{
+    const struct mirror *mirror = lane->mirror;
+    struct psi_frame frame = {.type = PSI_FRAME_ELIGIBLE};
+
+    if (mirror != NULL && !mirror->is_broken) {
+        frame.seq = mirror->number;
+        frame.rank = (uint16_t)mirror->owner.server;
+        frame.chunk = mirror->owner.lane;
+        frame.status = mirror->is_eligible ? PSD_OK : PSD_PENDING;
+        (void)psi_post(lane->master.peer.conn, &frame);
+    }
+}
+
 /* All of this turn at once. */
 void
 mirror_tick(struct lane *lane)

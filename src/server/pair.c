@@ -535,7 +535,7 @@ become_eligible(struct lane *lane)
         pair_break(lane, "no memory");
         return;
     }
-    pair_enqueue(lane, parcel);
+    pair->eligible = pair_enqueue(lane, parcel);
     pair->is_eligible = true;
 }
 
@@ -556,7 +556,8 @@ pair_tick(struct lane *lane, uint64_t now_ns)
     pair_pump(lane);
     if (pair->is_broken && !pair->is_lost_told) {
         pair->is_lost_told = say(lane, PSI_FRAME_PAIR_LOST, pair->reason);
-    } else if (pair->is_eligible && !pair->is_told && !pair->is_broken) {
+    } else if (pair->is_eligible && pair->acked >= pair->eligible && !pair->is_told &&
+               !pair->is_broken) { /* the copy knows: it may have to say so itself */
         pair->is_told = say(lane, PSI_FRAME_ELIGIBLE, NULL);
     }
 }

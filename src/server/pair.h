@@ -75,7 +75,8 @@ struct pair {
     uint64_t alone;        /* ... of which are ALONE */
     struct step_wait *waits;
     struct step_wait **waits_end;
-    bool is_eligible;  /* the copy has all that was told */
+    bool is_eligible;  /* the copy has all that was told, ... */
+    uint64_t eligible; /* ... and knows it when it has this one */
     bool is_told;      /* the master knows */
     bool is_broken;    /* it cannot go on: the master has to end it ... */
     bool is_lost_told; /* ... which it knows */
@@ -165,6 +166,7 @@ psd_status mirror_frame(struct session *session, const void *payload, size_t byt
                         struct psd_error *err);
 void mirror_session_gone(const struct session *session);
 void mirror_tick(struct lane *lane);
+void mirror_tell(const struct lane *lane); /* to a master that may not know whose copy it is */
 
 /* ----------------------------------------------------------------------- mirror_apply.c --- */
 

@@ -40,6 +40,7 @@ standby_welcomed(struct lane *lane, const struct psi_welcome *welcome)
     if (lane->rows == 0) {
         lane->job = *welcome;
     }
+    mirror_tell(lane);
 }
 
 psd_status

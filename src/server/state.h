@@ -244,6 +244,7 @@ struct journal {
     uint32_t table_count;
     struct psi_ranks done;  /* have said BYE */
     uint64_t load_barriers; /* of loads, to which all workers have come */
+    struct psi_crossed crossed;
 };
 
 /* Which lane of which server. */

@@ -143,6 +143,13 @@ struct psi_view_ack {
     struct psi_given *given; /* PSI_TABLES_MAX of room when decoding */
 };
 
+/* Of every server, the last number of a copy that was crossed out: no copy takes a place by it, or by
+ * one before it. */
+struct psi_crossed {
+    uint32_t servers;
+    uint64_t number[PSI_SERVERS_MAX];
+};
+
 /*
  * LANE_STATE ends what a lane tells a master that has another life: VIEW_COMMIT, the last that it
  * took; then, for each table that it has heard of, the TABLE_OPEN or TABLE_DROP, and TABLE_RESUMEs.
@@ -151,6 +158,15 @@ struct psi_lane_state {
     bool frozen;            /* by a proposal that came to no decision here */
     uint64_t load_barriers; /* of PSI_BARRIER_LOAD: to so many all workers have come */
     struct psi_ranks done;  /* have said BYE */
+    uint64_t pair;          /* number of its copy; 0: it has none */
+    bool is_eligible;       /* ... which has all that it has told anybody */
+    struct psi_crossed crossed;
+};
+
+/* DONE. */
+struct psi_done {
+    struct psi_ranks ranks; /* have said BYE */
+    struct psi_crossed crossed;
 };
 
 /* WORKER_STATE: its barriers, as it counts them. */
@@ -367,7 +383,8 @@ void psi_pack_init(struct psi_pack *pack, void *bytes, size_t capacity);
     X(pair, struct psi_pair)                                                                       \
     X(change, struct psi_change)                                                                   \
     X(snapshot, struct psi_snapshot)                                                               \
-    X(step_state, struct psi_step_state)
+    X(step_state, struct psi_step_state)                                                           \
+    X(done, struct psi_done)
 
 /*
  * psi_hello_encode(pack, &hello), psi_hello_decode(bytes, size, &hello, err), and so on. Decoding

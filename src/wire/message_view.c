@@ -240,12 +240,33 @@ psi_ranks_decode(const uint8_t *bytes, size_t size, struct psi_ranks *ranks_p,
     return unpack.status;
 }
 
+static void
+pack_crossed(struct psi_pack *pack, const struct psi_crossed *crossed)
+{
+    psi_pack_u32(pack, crossed->servers);
+    for (uint32_t i = 0; i < crossed->servers; i++) {
+        psi_pack_u64(pack, crossed->number[i]);
+    }
+}
+
+static void
+unpack_crossed(struct psi_unpack *unpack, struct psi_crossed *crossed)
+{
+    crossed->servers = psi_unpack_u32(unpack, "crossed", 0, PSI_SERVERS_MAX);
+    for (uint32_t i = 0; i < crossed->servers && unpack->status == PSD_OK; i++) {
+        crossed->number[i] = psi_unpack_u64(unpack, "crossed.number");
+    }
+}
+
 void
 psi_lane_state_encode(struct psi_pack *pack, const struct psi_lane_state *state)
 {
     psi_pack_bool(pack, state->frozen);
     psi_pack_u64(pack, state->load_barriers);
     psi_ranks_encode(pack, &state->done);
+    psi_pack_u64(pack, state->pair);
+    psi_pack_bool(pack, state->is_eligible);
+    pack_crossed(pack, &state->crossed);
 }
 
 psd_status
@@ -258,6 +279,27 @@ psi_lane_state_decode(const uint8_t *bytes, size_t size, struct psi_lane_state *
     state_p->frozen = psi_unpack_bool(&unpack, "frozen");
     state_p->load_barriers = psi_unpack_u64(&unpack, "load_barriers");
     unpack_ranks(&unpack, &state_p->done);
+    state_p->pair = psi_unpack_u64(&unpack, "pair");
+    state_p->is_eligible = psi_unpack_bool(&unpack, "is_eligible");
+    unpack_crossed(&unpack, &state_p->crossed);
+    return unpack.status;
+}
+
+void
+psi_done_encode(struct psi_pack *pack, const struct psi_done *done)
+{
+    psi_ranks_encode(pack, &done->ranks);
+    pack_crossed(pack, &done->crossed);
+}
+
+psd_status
+psi_done_decode(const uint8_t *bytes, size_t size, struct psi_done *done_p, struct psd_error *err)
+{
+    struct psi_unpack unpack;
+
+    psi_unpack_init(&unpack, "DONE", bytes, size, err);
+    unpack_ranks(&unpack, &done_p->ranks);
+    unpack_crossed(&unpack, &done_p->crossed);
     return unpack.status;
 }
 

@@ -499,6 +499,7 @@ struct sample {
         struct psi_change change;
         struct psi_snapshot snapshot;
         struct psi_step_state step_state;
+        struct psi_done done;
     };
     struct psi_view_worker worker[PSI_RANKS_MAX + 1];
     struct psi_view_place place[PSI_PLACES_MAX + 1];
@@ -692,6 +693,22 @@ fill_lane_state(uint64_t *random, struct sample *sample)
     sample->lane_state.load_barriers = draw(random);
     sample->lane_state.frozen = draw_below(random, 2) == 0;
     sample->lane_state.done.word[draw_below(random, PSI_RANKS_MAX / 64)] = draw(random);
+    sample->lane_state.pair = draw(random);
+    sample->lane_state.is_eligible = draw_below(random, 2) == 0;
+    sample->lane_state.crossed.servers = draw_below(random, LIST);
+    for (uint32_t i = 0; i < sample->lane_state.crossed.servers; i++) {
+        sample->lane_state.crossed.number[i] = draw(random);
+    }
+}
+
+static void
+fill_done(uint64_t *random, struct sample *sample)
+{
+    sample->done.ranks.word[draw_below(random, PSI_RANKS_MAX / 64)] = draw(random);
+    sample->done.crossed.servers = draw_below(random, LIST);
+    for (uint32_t i = 0; i < sample->done.crossed.servers; i++) {
+        sample->done.crossed.number[i] = draw(random);
+    }
 }
 
 static void
@@ -1086,6 +1103,7 @@ static const struct kind kinds[] = {
     KIND(change, prepare_plain, same_plain),
     KIND(snapshot, prepare_snapshot, same_snapshot),
     KIND(step_state, prepare_plain, same_plain),
+    KIND(done, prepare_plain, same_plain),
 };
 
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };

@@ -425,6 +425,7 @@ draw_master_lives(struct plan *plan, struct rng *rng)
     }
     /* One that ends the job is obeyed by whoever still hears it. */
     plan->faults.masters_overlap =
+        plan->replicas == 0 &&
         (plan->policy != PSI_DEATH_FAIL || plan->faults.worker_kills == 0) &&
         plan->faults.server_lives == 0 && !plan->faults.harsh && rng_chance(rng, 40);
     if (plan->think_max_ns < SIM_MS) {
@@ -495,7 +496,7 @@ plan_make(struct plan *plan, uint64_t seed)
     } else if (may_have_server_lives(plan) && rng_chance(&lives, 40)) {
         draw_server_lives(plan, &lives);
     }
-    if (may_have_master_lives(plan) && plan->replicas == 0 && rng_chance(&reigns, 30)) {
+    if (may_have_master_lives(plan) && rng_chance(&reigns, 30)) {
         draw_master_lives(plan, &reigns);
     }
 }

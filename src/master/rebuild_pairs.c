@@ -1,0 +1,124 @@
+/*
+ * rebuild_pairs.c - another life of the master: which copies there are, by what both sides tell.
+ *
+ * A lane says the number of its copy, and a copy whose it is. What both say is taken up. If the lane
+ * is gone, the copy alone says it: its owner has told it whether it lacks anything, and lanes keep
+ * in mind which numbers were crossed out before a server went on alone.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "master/rebuild.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "master/state.h"
+
+psd_status
+master_on_copy(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+{
+    const struct psi_frame *frame = &session->guest.inbox.frame;
+
+    (void)body;
+    (void)bytes;
+    (void)err;
+    if (session->hello.role == PSI_ROLE_STANDBY) {
+        session->copy = frame->seq;
+        session->copy_server = frame->rank;
+        session->copy_lane = frame->chunk;
+        session->copy_eligible = frame->status == PSD_OK;
+        master_wake_at(session->master, 0);
+    }
+    return PSD_OK;
+}
+
+/* Who says that it is the copy of that lane, by the highest number that is not crossed out? */
+static const struct session *
+find_claim(const struct master *master, const struct member *lane)
+{
+    const struct session *found = NULL;
+
+    for (const struct session *session = session_first(master); session != NULL;
+         session = session_next(session)) {
+        if (session->guest.conn != NULL && session->kind == SESSION_OBSERVER &&
+            session->copy > master->server[lane->rank].pair.crossed &&
+            session->copy_server == lane->rank && session->copy_lane == lane->lane &&
+            (found == NULL || session->copy > found->copy)) {
+            found = session;
+        }
+    }
+    return found;
+}
+
+/* If the lane is here, it says which number is that of its copy. */
+static bool
+fits_report(const struct member *lane, const struct session *claim)
+{
+    return claim != NULL && (!master_lane_has_told(lane) || lane->report->pair == claim->copy);
+}
+
+bool
+master_pairs_are_missing(const struct master *master)
+{
+    for (uint32_t place = 0; place < master->places && master->config.replicas > 0; place++) {
+        const struct member *lane = master->place[place];
+
+        if (master_lane_has_told(lane) && lane->report->pair != 0 &&
+            !fits_report(lane, find_claim(master, lane))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* False: it has no copy, or not of all its lanes. */
+static bool
+restore_pair(const struct master *master, struct server *server)
+{
+    struct pair *pair = &server->pair;
+    bool whole = true;
+
+    for (uint32_t i = 0; i < server->lanes; i++) {
+        const struct member *lane = &server->lane[i];
+        const struct session *claim = find_claim(master, lane);
+
+        if (!fits_report(lane, claim) || (i > 0 && claim->copy != pair->number)) {
+            return false;
+        }
+        pair->number = claim->copy;
+        pair->process = claim->hello.host;
+        pair->copy[i] = (struct copy){.life = claim->hello.life,
+                                      .server = claim->hello.rank,
+                                      .lane = claim->hello.lane,
+                                      .lanes = claim->hello.lanes};
+        memcpy(pair->copy[i].address, claim->hello.address, sizeof(pair->copy[i].address));
+        pair->copy[i].eligible =
+            claim->copy_eligible || (master_lane_has_told(lane) && lane->report->is_eligible);
+        whole = whole && pair->copy[i].eligible;
+    }
+    pair->stage = whole ? PAIR_WHOLE : PAIR_FORMING;
+    return true;
+}
+
+psd_status
+master_pairs_restore(struct master *master)
+{
+    for (uint32_t index = 0; index < master->config.servers && master->config.replicas > 0;
+         index++) {
+        struct server *server = &master->server[index];
+
+        server->pair.copy = calloc(server->lanes, sizeof(*server->pair.copy));
+        if (server->pair.copy == NULL) {
+            return PSD_ERR_NO_MEMORY;
+        }
+        if (!server->is_away && restore_pair(master, server)) {
+            psi_log(master->log, PSI_LOG_INFO,
+                    server->pair.stage == PAIR_WHOLE ? "COPY-WHOLE" : "COPY",
+                    "server %u has a copy in server %u (%s)", index, server->pair.copy[0].server,
+                    server->pair.copy[0].address);
+        } else {
+            server->pair.stage = PAIR_NONE;
+        }
+    }
+    return PSD_OK;
+}
