@@ -251,10 +251,12 @@ join(struct lane_bed *bed, enum psi_death_policy policy)
 
 /* A lane that looks for its master. */
 static struct lane_bed *
-create(uint32_t workers, uint32_t life)
+create(uint32_t workers, uint32_t life, bool is_standby)
 {
     const struct lane_config config = {
+        .server = is_standby ? 1 : 0,
         .lanes = 1,
+        .is_standby = is_standby,
         .master_address = "test://master",
         .listen_address = "test://lane",
         .memory_max = 64 << 20,
@@ -294,7 +296,7 @@ meet_all(struct lane_bed *bed)
 struct lane_bed *
 lane_bed_start(uint32_t workers, enum psi_death_policy policy)
 {
-    struct lane_bed *bed = create(workers, 1);
+    struct lane_bed *bed = create(workers, 1, false);
 
     join(bed, policy);
     meet_all(bed);
@@ -304,7 +306,7 @@ lane_bed_start(uint32_t workers, enum psi_death_policy policy)
 struct lane_bed *
 lane_bed_start_surviving(uint32_t workers)
 {
-    struct lane_bed *bed = create(workers, 1);
+    struct lane_bed *bed = create(workers, 1, false);
 
     bed->survives = true;
     join(bed, PSI_DEATH_CONTINUE);
@@ -315,12 +317,34 @@ lane_bed_start_surviving(uint32_t workers)
 struct lane_bed *
 lane_bed_start_again(uint32_t workers)
 {
-    struct lane_bed *bed = create(workers, 2);
+    struct lane_bed *bed = create(workers, 2, false);
 
     bed->survives = true;
     bed->view = 4; /* the job has come so far */
     join(bed, PSI_DEATH_CONTINUE);
     return bed;
+}
+
+struct lane_bed *
+lane_bed_start_standby(uint32_t workers)
+{
+    struct lane_bed *bed = create(workers, 1, true);
+    struct psi_welcome welcome = welcome_of(bed);
+
+    welcome.survives = true;
+    welcome.servers = 2;
+    world_settle(&bed->world);
+    world_settle(&bed->world);
+    bed->master = peer_create(bed, world_to(&bed->world, "test://master"));
+    assert_non_null(hear(bed->master, PSI_FRAME_HELLO));
+    SAY(bed, bed->master, PSI_FRAME_WELCOME, welcome, &welcome);
+    return bed;
+}
+
+struct peer *
+peer_at(struct lane_bed *bed, const char *address)
+{
+    return peer_create(bed, world_to(&bed->world, address));
 }
 
 void

@@ -45,6 +45,9 @@ struct lane_bed {
 struct lane_bed *lane_bed_start(uint32_t workers, enum psi_death_policy policy);
 void lane_bed_stop(struct lane_bed *bed);
 
+/* A lane that stands by in another server of such a job. */
+struct lane_bed *lane_bed_start_standby(uint32_t workers);
+
 /* The same in a job that goes on when a server dies. And the second life of a server of such a job:
  * nobody is connected before server_back(), and tables that are opened were there before. */
 struct lane_bed *lane_bed_start_surviving(uint32_t workers);
@@ -61,6 +64,9 @@ void propose(struct lane_bed *bed, uint32_t rank, bool leaves);
 void commit(struct lane_bed *bed, const struct psi_view_table *left, uint32_t rank, bool leaves);
 void propose_only(struct lane_bed *bed, uint32_t rank, bool leaves); /* it may not answer yet */
 void close_round(struct lane_bed *bed, uint32_t table, uint64_t step, uint32_t rank_bits);
+
+/* The newest connection that the lane has made to this address. */
+struct peer *peer_at(struct lane_bed *bed, const char *address);
 
 /* Has either side ended the connection? */
 bool is_gone(const struct peer *peer);

@@ -1,0 +1,460 @@
+/*
+ * lane_pair_test.c - a lane and its copy, two of them, frame by frame: what waits for the copy, what
+ * the copy has, and who may take whose place.
+ *
+ * The test carries what one says to the other, and decides how much of it arrives.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/lane_bed.h"
+#include "server/state.h"
+
+enum { TABLE = 1, ELEMENTS = 4, BYTES = ELEMENTS * sizeof(float), NUMBER = 7 };
+
+/* Both, and the line between them. */
+struct two {
+    struct lane_bed *owner;
+    struct lane_bed *copy;
+    struct peer *to_copy;    /* the owner's line, at the test's end */
+    struct peer *from_owner; /* the copy's */
+};
+
+static void
+open_kind(struct lane_bed *bed, uint32_t staleness, psd_init init)
+{
+    open_table(bed, TABLE,
+               &(struct psd_table_args){
+                   .struct_size = sizeof(struct psd_table_args),
+                   .name = "w",
+                   .dtype = PSD_F32,
+                   .dims = 1,
+                   .shape = {ELEMENTS},
+                   .reduce = PSD_REDUCE_MEAN,
+                   .init = init,
+                   .rule = &(struct psd_rule_args){.struct_size = sizeof(struct psd_rule_args),
+                                                   .rule = PSD_RULE_MOMENTUM,
+                                                   .learning_rate = 0.3,
+                                                   .momentum = 0.9},
+                   .staleness = staleness});
+}
+
+static void
+order(struct lane_bed *bed, const struct psi_pair *pair)
+{
+    uint8_t bytes[256];
+    struct psi_pack pack;
+
+    psi_pack_init(&pack, bytes, sizeof(bytes));
+    psi_pair_encode(&pack, pair);
+    say(bed, bed->master, (struct psi_frame){.type = PSI_FRAME_PAIR, .seq = NUMBER}, bytes,
+        pack.used);
+}
+
+/* The owner says HELLO, and the copy lets it in. */
+static void
+join_lines(struct two *two)
+{
+    const struct world_heard *hello;
+    const struct world_heard *welcome;
+
+    world_settle(&two->owner->world);
+    two->to_copy = peer_at(two->owner, "test://copy");
+    hello = hear(two->to_copy, PSI_FRAME_HELLO);
+    assert_non_null(hello);
+    two->from_owner = &two->copy->peer[two->copy->peers++];
+    two->from_owner->line = world_accept(&two->copy->world);
+    world_say_bytes(&two->copy->world, two->from_owner->line, &hello->frame, NULL, hello->body,
+                    hello->frame.payload_bytes);
+    welcome = hear(two->from_owner, PSI_FRAME_WELCOME);
+    assert_non_null(welcome);
+    world_say_bytes(&two->owner->world, two->to_copy->line, &welcome->frame, NULL, welcome->body,
+                    welcome->frame.payload_bytes);
+}
+
+static struct two
+pair_up(struct lane_bed *owner)
+{
+    struct two two = {.owner = owner, .copy = lane_bed_start_standby(2)};
+    struct psi_pair place = {.lanes = 1, .life = owner->lane->life};
+    struct psi_pair copy = {.server = 1, .lanes = 1, .life = two.copy->lane->life};
+
+    snprintf(copy.address, sizeof(copy.address), "test://copy");
+    order(two.copy, &place);
+    order(two.owner, &copy);
+    join_lines(&two);
+    return two;
+}
+
+/* Hands over what one has said to the other, at most so many frames. Returns how many. */
+static unsigned
+carry(struct peer *from, struct lane_bed *to_bed, struct peer *to, unsigned most)
+{
+    unsigned count = 0;
+
+    while (count < most && from->line->heard_read < from->line->heard_count) {
+        const struct world_heard *heard = from->line->heard[from->line->heard_read++];
+
+        world_say_bytes(&to_bed->world, to->line, &heard->frame, NULL, heard->body,
+                        heard->frame.payload_bytes);
+        count++;
+    }
+    return count;
+}
+
+static unsigned
+to_copy(struct two *two, unsigned most)
+{
+    return carry(two->to_copy, two->copy, two->from_owner, most);
+}
+
+static unsigned
+to_owner(struct two *two)
+{
+    return carry(two->from_owner, two->owner, two->to_copy, 1000);
+}
+
+static void
+settle(struct two *two)
+{
+    while (to_owner(two) + to_copy(two, 1000) > 0) {
+    }
+}
+
+static void
+stop(struct two *two)
+{
+    lane_bed_stop(two->owner);
+    lane_bed_stop(two->copy);
+}
+
+static void
+push(struct lane_bed *bed, uint32_t rank, uint64_t step, uint32_t request, float value)
+{
+    const float gradient[ELEMENTS] = {value, value / 3, value / 7, value / 11};
+
+    say(bed, bed->worker[rank],
+        (struct psi_frame){.type = PSI_FRAME_PUSH,
+                           .dtype = PSD_F32,
+                           .seq = request,
+                           .step = step,
+                           .table = TABLE,
+                           .request = request},
+        gradient, BYTES);
+}
+
+static bool
+is_acked(struct lane_bed *bed, uint32_t rank)
+{
+    return hear(bed->worker[rank], PSI_FRAME_ACK) != NULL;
+}
+
+static const struct chunk *
+chunk_of(const struct lane_bed *bed)
+{
+    const struct table *table = table_find(bed->lane, TABLE);
+
+    assert_non_null(table);
+    return &table->chunks[0];
+}
+
+static void
+assert_same(const struct two *two)
+{
+    const struct chunk *a = chunk_of(two->owner);
+    const struct chunk *b = chunk_of(two->copy);
+
+    assert_int_equal(a->clock.version, b->clock.version);
+    assert_int_equal(a->updates, b->updates);
+    for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
+        assert_int_equal(chunk_part(a, part).bytes, chunk_part(b, part).bytes);
+        if (chunk_part(a, part).bytes > 0) {
+            assert_memory_equal(chunk_part(a, part).base, chunk_part(b, part).base,
+                                chunk_part(a, part).bytes);
+        }
+    }
+}
+
+static bool
+is_called_eligible(struct lane_bed *bed)
+{
+    return hear(bed->master, PSI_FRAME_ELIGIBLE) != NULL;
+}
+
+static void
+unpair(struct lane_bed *bed)
+{
+    say(bed, bed->master, (struct psi_frame){.type = PSI_FRAME_UNPAIR, .seq = NUMBER}, NULL, 0);
+    world_settle(&bed->world);
+}
+
+/* If this fails, a worker is told of a round that dies with the server, or the copy of it is another
+ * model. */
+static void
+test_a_round_is_told_when_the_copy_has_it(void **state)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+
+    (void)state;
+    settle(&two);
+    assert_true(is_called_eligible(two.owner));
+    open_kind(two.owner, 0, PSD_INIT_ZERO);
+    settle(&two);
+    for (uint32_t step = 0; step < 3; step++) {
+        push(two.owner, 0, step, step + 1, 1 + (float)step);
+        push(two.owner, 1, step, step + 1, 2);
+        assert_int_equal(chunk_of(two.owner)->clock.version, step + 1);
+        assert_false(is_acked(two.owner, 0));
+        assert_true(to_copy(&two, 1000) > 0);
+        assert_false(is_acked(two.owner, 0));
+        assert_same(&two);
+        to_owner(&two);
+        assert_true(is_acked(two.owner, 0));
+        assert_true(is_acked(two.owner, 1));
+    }
+    stop(&two);
+}
+
+/* If this fails, a copy that begins while the job trains stops it, or is taken for whole before it
+ * has what was told meanwhile. */
+static void
+test_a_copy_that_comes_later_joins_by_and_by(void **state)
+{
+    struct lane_bed *bed = lane_bed_start_surviving(2);
+    struct two two;
+
+    (void)state;
+    open_kind(bed, 0, PSD_INIT_ZERO);
+    push(bed, 0, 0, 1, 1);
+    push(bed, 1, 0, 1, 2);
+    assert_true(is_acked(bed, 0));
+    push(bed, 0, 1, 2, 1); /* waits for the other: not part of the snapshot */
+    two = pair_up(bed);
+    to_owner(&two);
+    world_settle(&bed->world); /* the snapshot is made */
+    push(bed, 1, 1, 2, 5);
+    assert_true(is_acked(bed, 0)); /* told alone: the copy does not have it yet */
+    assert_true(is_acked(bed, 1));
+    while (chunk_of(two.owner)->copy.mode != COPY_PAIRED) {
+        assert_false(is_called_eligible(two.owner));
+        assert_true(to_copy(&two, 1) == 1);
+        to_owner(&two);
+    }
+    if (chunk_of(two.copy)->clock.version < 2) {
+        assert_false(is_called_eligible(two.owner)); /* it lacks what was told alone */
+    }
+    push(bed, 0, 2, 3, 4);
+    push(bed, 1, 2, 3, 4);
+    assert_false(is_acked(two.owner, 0)); /* PAIRED: it waits from now on */
+    settle(&two);
+    assert_true(is_acked(two.owner, 0));
+    assert_true(is_called_eligible(two.owner));
+    assert_same(&two);
+    stop(&two);
+}
+
+/* If this fails, a lane goes on without its copy because a line broke, and the copy takes its place
+ * without what was told meanwhile. */
+static void
+test_only_the_master_lets_a_lane_go_alone(void **state)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+
+    (void)state;
+    open_kind(two.owner, 0, PSD_INIT_ZERO);
+    settle(&two);
+    world_hang_up(two.to_copy->line, "cut");
+    push(two.owner, 0, 0, 1, 1);
+    push(two.owner, 1, 0, 1, 2);
+    two.owner->lane->job.dead_ms = 1000;
+    world_wait(&two.owner->world, 1500);
+    assert_false(is_acked(two.owner, 0));
+    world_wait(&two.owner->world, 1000); /* it tells the master, and waits */
+    assert_non_null(hear(two.owner->master, PSI_FRAME_PAIR_LOST));
+    assert_false(is_acked(two.owner, 0));
+    unpair(two.owner);
+    assert_true(is_acked(two.owner, 0));
+    assert_true(is_acked(two.owner, 1));
+    stop(&two);
+}
+
+/* If this fails, what was on its way when a line broke is lost, or counts twice in the copy. */
+static void
+test_after_a_cut_the_copy_gets_what_it_lacks(void **state)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+
+    (void)state;
+    open_kind(two.owner, 0, PSD_INIT_ZERO);
+    settle(&two);
+    push(two.owner, 0, 0, 1, 1);
+    push(two.owner, 1, 0, 1, 2);
+    to_copy(&two, 1000); /* the copy has it, and the owner does not hear so */
+    world_hang_up(two.from_owner->line, "cut");
+    world_hang_up(two.to_copy->line, "cut");
+    world_wait(&two.owner->world, 30);
+    join_lines(&two);
+    settle(&two);
+    assert_true(is_acked(two.owner, 0));
+    assert_same(&two);
+    stop(&two);
+}
+
+/* If this fails, an asynchronous push that is said again to the copy counts twice. */
+static void
+test_the_copy_knows_repeated_pushes(void **state)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+
+    (void)state;
+    open_kind(two.owner, PSD_STALENESS_UNBOUNDED, PSD_INIT_ZERO);
+    settle(&two);
+    push(two.owner, 0, 0, 1, 1);
+    push(two.owner, 0, 1, 2, 5);
+    push(two.owner, 1, 0, 1, 3);
+    assert_false(is_acked(two.owner, 0));
+    settle(&two);
+    assert_true(is_acked(two.owner, 0));
+    assert_true(is_acked(two.owner, 0));
+    assert_true(is_acked(two.owner, 1));
+    assert_same(&two);
+    assert_memory_equal(chunk_of(two.owner)->marks, chunk_of(two.copy)->marks,
+                        2 * sizeof(struct psi_mark));
+    stop(&two);
+}
+
+/* If this fails, somebody sees initial values that die with the server. */
+static void
+test_initial_values_are_shown_when_the_copy_has_them(void **state)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+    const float values[ELEMENTS] = {1, 2, 3, 4};
+
+    (void)state;
+    open_kind(two.owner, 0, PSD_INIT_RANK0);
+    settle(&two);
+    say(two.owner, two.owner->worker[0],
+        (struct psi_frame){.type = PSI_FRAME_INIT, .dtype = PSD_F32, .table = TABLE, .request = 3},
+        values, BYTES);
+    say(two.owner, two.owner->worker[1],
+        (struct psi_frame){.type = PSI_FRAME_PULL, .table = TABLE, .request = 4}, NULL, 0);
+    assert_false(is_acked(two.owner, 0));
+    assert_null(hear(two.owner->worker[1], PSI_FRAME_VALUE));
+    settle(&two);
+    assert_true(is_acked(two.owner, 0));
+    assert_non_null(hear(two.owner->worker[1], PSI_FRAME_VALUE));
+    assert_same(&two);
+    stop(&two);
+}
+
+/* If this fails, the global step goes back when a copy takes the place of lane 0. */
+static void
+test_the_global_step_waits_for_the_copy(void **state)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+
+    (void)state;
+    settle(&two);
+    say(two.owner, two.owner->worker[0],
+        (struct psi_frame){.type = PSI_FRAME_STEP_ADD, .seq = 1, .step = 5, .request = 9}, NULL, 0);
+    assert_false(is_acked(two.owner, 0));
+    settle(&two);
+    assert_true(is_acked(two.owner, 0));
+    assert_int_equal(two.copy->lane->global.value, 5);
+    unpair(two.copy); /* it is no copy any more, and remembers nothing */
+    assert_int_equal(two.copy->lane->global.value, 0);
+    assert_null(two.copy->lane->mirror);
+    stop(&two);
+}
+
+/* If this fails, anybody may say that it is the owner of a copy. */
+static void
+test_a_copy_hears_its_owner_alone(void **state)
+{
+    struct lane_bed *bed = lane_bed_start_standby(2);
+    const struct psi_pair place = {.lanes = 1, .life = 4711};
+    struct psi_hello hello = {.role = PSI_ROLE_SERVER,
+                              .lanes = 1,
+                              .incarnation = 1,
+                              .life = 4712,
+                              .kernel_revision = PSI_KERNEL_REVISION,
+                              .job = bed->lane->job.job};
+
+    (void)state;
+    order(bed, &place);
+    for (unsigned i = 0; i < 2; i++) {
+        struct peer *peer = &bed->peer[bed->peers++];
+        const struct psi_frame frame = {.type = PSI_FRAME_HELLO};
+
+        peer->line = world_accept(&bed->world);
+        WORLD_SAY(&bed->world, peer->line, &frame, hello, &hello);
+        assert_int_equal(is_gone(peer), i == 0);
+        hello.life = 4711;
+    }
+    lane_bed_stop(bed);
+}
+
+/* If this fails, a copy for which there is no room costs the table, or is taken for one. */
+static void
+test_a_copy_without_room_says_so(void **state)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+    const struct world_heard *lost;
+
+    (void)state;
+    settle(&two);
+    two.copy->lane->config.memory_max = 1;
+    open_kind(two.owner, 0, PSD_INIT_ZERO);
+    settle(&two);
+    world_settle(&two.owner->world);
+    lost = hear(two.owner->master, PSI_FRAME_PAIR_LOST);
+    assert_non_null(lost);
+    unpair(two.owner);
+    push(two.owner, 0, 0, 1, 1);
+    push(two.owner, 1, 0, 1, 2);
+    assert_true(is_acked(two.owner, 0));
+    stop(&two);
+}
+
+/* If this fails, a copy that was given the place still hears its owner, which is not dead. */
+static void
+test_a_promoted_copy_hears_nobody(void **state)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+    uint32_t server;
+    uint32_t lane;
+
+    (void)state;
+    open_kind(two.owner, 0, PSD_INIT_ZERO);
+    settle(&two);
+    push(two.owner, 0, 0, 1, 1);
+    push(two.owner, 1, 0, 1, 2);
+    say(two.copy, two.copy->master,
+        (struct psi_frame){.type = PSI_FRAME_TAKE_PLACE, .step = 1, .seq = NUMBER}, NULL, 0);
+    assert_true(lane_took_place(two.copy->lane, &server, &lane));
+    assert_true(is_gone(two.from_owner));
+    assert_int_equal(chunk_of(two.copy)->clock.version, 0); /* nobody was told of the round */
+    assert_false(is_acked(two.owner, 0));
+    stop(&two);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_round_is_told_when_the_copy_has_it),
+        cmocka_unit_test(test_a_copy_that_comes_later_joins_by_and_by),
+        cmocka_unit_test(test_only_the_master_lets_a_lane_go_alone),
+        cmocka_unit_test(test_after_a_cut_the_copy_gets_what_it_lacks),
+        cmocka_unit_test(test_the_copy_knows_repeated_pushes),
+        cmocka_unit_test(test_initial_values_are_shown_when_the_copy_has_them),
+        cmocka_unit_test(test_the_global_step_waits_for_the_copy),
+        cmocka_unit_test(test_a_copy_hears_its_owner_alone),
+        cmocka_unit_test(test_a_copy_without_room_says_so),
+        cmocka_unit_test(test_a_promoted_copy_hears_nobody),
+    };
+
+    return cmocka_run_group_tests_name("lane_pair", tests, NULL, NULL);
+}
