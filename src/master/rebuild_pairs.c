@@ -50,6 +50,22 @@ find_claim(const struct master *master, const struct member *lane)
     return found;
 }
 
+/* A copy that the last master had told to take the place, and that has not been let in. */
+static const struct session *
+find_promoted(const struct master *master, const struct member *lane)
+{
+    for (const struct session *session = session_first(master); session != NULL;
+         session = session_next(session)) {
+        if (session->guest.conn != NULL && session->kind == SESSION_WAITING &&
+            session->hello.role == PSI_ROLE_SERVER && session->hello.rank == lane->rank &&
+            session->hello.lane == lane->lane && session->hello.incarnation == 0 &&
+            session->hello.view != 0) {
+            return session;
+        }
+    }
+    return NULL;
+}
+
 /* If the lane is here, it says which number is that of its copy. */
 static bool
 fits_report(const struct member *lane, const struct session *claim)
@@ -80,20 +96,24 @@ restore_pair(const struct master *master, struct server *server)
 
     for (uint32_t i = 0; i < server->lanes; i++) {
         const struct member *lane = &server->lane[i];
-        const struct session *claim = find_claim(master, lane);
+        const struct session *promoted =
+            master_lane_has_told(lane) ? NULL : find_promoted(master, lane);
+        const struct session *claim = promoted != NULL ? promoted : find_claim(master, lane);
 
-        if (!fits_report(lane, claim) || (i > 0 && claim->copy != pair->number)) {
+        if (promoted == NULL &&
+            (!fits_report(lane, claim) || (pair->number != 0 && claim->copy != pair->number))) {
             return false;
         }
-        pair->number = claim->copy;
+        pair->number = promoted == NULL ? claim->copy : pair->number;
         pair->process = claim->hello.host;
         pair->copy[i] = (struct copy){.life = claim->hello.life,
                                       .server = claim->hello.rank,
                                       .lane = claim->hello.lane,
                                       .lanes = claim->hello.lanes};
         memcpy(pair->copy[i].address, claim->hello.address, sizeof(pair->copy[i].address));
-        pair->copy[i].eligible =
-            claim->copy_eligible || (master_lane_has_told(lane) && lane->report->is_eligible);
+        pair->copy[i].is_placed = promoted != NULL;
+        pair->copy[i].eligible = promoted != NULL || claim->copy_eligible ||
+                                 (master_lane_has_told(lane) && lane->report->is_eligible);
         whole = whole && pair->copy[i].eligible;
     }
     pair->stage = whole ? PAIR_WHOLE : PAIR_FORMING;

@@ -132,10 +132,13 @@ is_replaced(const struct master *master, const struct server *server, const stru
     if (master->config.replicas == 0 || hello->incarnation != 0 || lane->life == hello->life) {
         return false;
     }
-    return server->is_promoting
-               ? lane->state != PSD_NODE_LOST || server->pair.copy[lane->lane].life != hello->life
-               : lane->state != PSD_NODE_MISSING && lane->state != PSD_NODE_LOST &&
-                     lane->session != NULL;
+    if (server->is_promoting) {
+        return lane->state != PSD_NODE_LOST || server->pair.copy[lane->lane].life != hello->life;
+    }
+    if (lane->state == PSD_NODE_LOST) { /* one that was a copy says which view it has */
+        return hello->view == 0 && master_tables_frail(master) != NULL;
+    }
+    return lane->state != PSD_NODE_MISSING && lane->session != NULL;
 }
 
 /* Its process is here, at least: who started it hears so once. */

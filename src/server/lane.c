@@ -82,7 +82,7 @@ hello(void *owner, struct psi_hello *hello_p)
     hello_p->life = lane->life;
     hello_p->kernel_revision = PSI_KERNEL_REVISION;
     hello_p->job = lane->joined || lane->is_promoted || lane->mirror != NULL ? lane->job.job : 0;
-    hello_p->view = lane->view.id;
+    hello_p->view = lane->is_promoted && !lane->joined ? lane->copied_view : lane->view.id;
     snprintf(hello_p->address, sizeof(hello_p->address), "%s", lane->address);
 }
 

@@ -193,6 +193,7 @@ mirror_frame(struct session *session, const void *payload, size_t bytes, struct 
     mirror->applied = frame->seq;
     mirror->ack_due = true;
     lane->kept = frame->incarnation;
+    lane->copied_view = frame->view;
     return PSD_OK;
 }
 

@@ -280,6 +280,7 @@ struct lane {
     bool goes_alone;          /* ... from the next tick on */
     struct mirror *mirror;    /* owned; NULL: it is no copy */
     bool is_promoted;         /* it was one, and has the place now */
+    uint32_t copied_view;     /* ... the view that its owner had */
     uint32_t kept;            /* the first life of its place of which it has what was told */
 
     struct journal journal;
