@@ -226,6 +226,8 @@ join(struct master_bed *bed, uint8_t role, uint32_t rank, uint64_t life)
 
     if (in_server) {
         snprintf(hello.address, sizeof(hello.address), "test://lane%u", rank);
+        /* A life of its own, from 900 on; those before are of one process with all of its lanes. */
+        hello.host = (uint64_t)(life < 900 ? 1 : life) << PSI_PROCESS_INDEX_BITS | rank;
     }
     peer->life = life;
     say_hello(bed, peer, (struct psi_frame){.type = PSI_FRAME_HELLO}, &hello);
@@ -290,6 +292,17 @@ start_lasting_job(uint32_t workers, uint32_t servers, enum psi_death_policy poli
                                                 .policy = policy,
                                                 .server_wait_ms = 10000,
                                                 .server_return_ms = 1000}));
+}
+
+struct master_bed *
+start_copied_job(uint32_t workers, uint32_t servers)
+{
+    return begin(create(&(struct master_config){.workers = workers,
+                                                .servers = servers,
+                                                .policy = PSI_DEATH_FAIL,
+                                                .server_wait_ms = 10000,
+                                                .server_return_ms = 1000,
+                                                .replicas = 1}));
 }
 
 struct master_bed *

@@ -74,6 +74,9 @@ struct master_bed *start_job(uint32_t workers, uint32_t servers, enum psi_death_
 struct master_bed *start_lasting_job(uint32_t workers, uint32_t servers,
                                      enum psi_death_policy policy);
 
+/* ... and whose servers have copies, if lanes stand by. */
+struct master_bed *start_copied_job(uint32_t workers, uint32_t servers);
+
 /* One whose members wait for another life of the master, before it has begun, too; and that other
  * life, which knows nothing of the job. */
 struct master_bed *master_bed_start_lives(uint32_t workers, uint32_t servers,

@@ -1,0 +1,212 @@
+/*
+ * pairs_test.c - a master whose servers have copies, against scripted members, in virtual time.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <string.h>
+
+#include "base/exit_code.h"
+#include "master/master_bed.h"
+#include "table/spec.h"
+
+enum { STANDBY = 700 }; /* life of the lane that stands by in server 0; that of server 1 follows */
+
+/* Two servers, each with a lane that stands by, and a table of values. */
+struct job {
+    struct master_bed *bed;
+    struct peer *standby[2];
+    uint64_t number[2]; /* of the copies of the servers */
+};
+
+static struct psi_pair
+hear_pair(struct peer *peer, uint64_t *number_p)
+{
+    const struct world_heard *heard = hear(peer, PSI_FRAME_PAIR);
+    struct psi_pair pair;
+
+    assert_non_null(heard);
+    *number_p = heard->frame.seq;
+    assert_int_equal(psi_pair_decode(heard->body, heard->frame.payload_bytes, &pair, NULL), PSD_OK);
+    return pair;
+}
+
+static void
+open_values(struct master_bed *bed)
+{
+    const struct psd_table_args args = {.struct_size = sizeof(args),
+                                        .name = "w",
+                                        .dtype = PSD_F32,
+                                        .use = PSD_USE_UPDATE,
+                                        .dims = 1,
+                                        .shape = {65536 * 8}};
+    struct psi_table_info want = {0};
+
+    assert_int_equal(psi_spec_init(&want.spec, &args, bed->workers, NULL), PSD_OK);
+    open_table(bed, 0, &want, 1);
+    ack_table(bed, 0);
+    (void)hear_table(bed->worker[0], PSI_FRAME_TABLE_INFO, 1);
+}
+
+static struct job
+begin(void)
+{
+    struct job job = {.bed = start_copied_job(1, 2)};
+
+    open_values(job.bed);
+    for (uint32_t i = 0; i < 2; i++) {
+        job.standby[i] = join(job.bed, PSI_ROLE_STANDBY, i, STANDBY + i);
+        (void)hear_welcome(job.standby[i]);
+    }
+    pass_ms(job.bed, 300, NULL);
+    for (uint32_t i = 0; i < 2; i++) { /* each in the other one */
+        const struct psi_pair copy = hear_pair(job.bed->lane[i], &job.number[i]);
+        uint64_t number;
+        const struct psi_pair owner = hear_pair(job.standby[1 - i], &number);
+
+        assert_int_equal(number, job.number[i]);
+        assert_int_equal(copy.server, 1 - i);
+        assert_int_equal(copy.life, STANDBY + 1 - i);
+        assert_int_equal(owner.server, i);
+        assert_int_equal(owner.life, 100 + i);
+    }
+    return job;
+}
+
+static void
+call_eligible(struct job *job, uint32_t server)
+{
+    say(job->bed, job->bed->lane[server],
+        (struct psi_frame){.type = PSI_FRAME_ELIGIBLE, .seq = job->number[server]}, NULL);
+}
+
+static void
+kill_server(struct job *job, uint32_t server)
+{
+    hang_up(job->bed->lane[server], "killed");
+    hang_up(job->standby[server], "killed");
+    job->bed->lane[server] = NULL;
+    pass_ms(job->bed, 600, NULL);
+}
+
+/* If this fails, the death of a server that has a whole copy loses what it had. */
+static void
+test_a_whole_copy_takes_the_place(void **state)
+{
+    struct job job = begin();
+    struct psi_view_table tables[1];
+    const struct world_heard *order;
+
+    (void)state;
+    call_eligible(&job, 0);
+    call_eligible(&job, 1);
+    kill_server(&job, 0);
+    assert_false(is_over(job.bed));
+    assert_true(logged(job.bed, "takes its places, and nothing is lost"));
+    assert_non_null(strstr(job.bed->told, "awaited"));
+    /* The copy of the other one died with it: that one goes on alone. */
+    assert_int_equal(hear(job.bed->lane[1], PSI_FRAME_UNPAIR)->frame.seq, job.number[1]);
+    order = hear(job.standby[1], PSI_FRAME_TAKE_PLACE);
+    assert_non_null(order);
+    assert_int_equal(order->frame.rank, 0);
+    assert_int_equal(order->frame.seq, job.number[0]);
+    /* Another life of the server comes first: it is not the one. */
+    assert_refused(join(job.bed, PSI_ROLE_SERVER, 0, 900), PSD_ERR_STATE, "stand by");
+    hang_up(job.standby[1], "comes again by another name");
+    job.bed->lane[0] = join(job.bed, PSI_ROLE_SERVER, 0, STANDBY + 1);
+    (void)hear_welcome(job.bed->lane[0]);
+    assert_true(hear_table(job.bed->lane[0], PSI_FRAME_TABLE_OPEN, 0).again);
+    say(job.bed, job.bed->lane[0], (struct psi_frame){.type = PSI_FRAME_ACK, .table = 0}, NULL);
+    assert_int_equal(hear_view(job.bed->lane[1], tables).change, PSI_VIEW_SERVER_BACK);
+    assert_non_null(strstr(job.bed->told, "copied"));
+    assert_refused(join(job.bed, PSI_ROLE_SERVER, 0, 901), PSD_ERR_STATE, "stand by");
+    master_bed_stop(job.bed);
+}
+
+/* If this fails, a copy takes the place of its owner and lacks what workers were told. */
+static void
+test_a_copy_that_lacks_something_is_not_promoted(void **state)
+{
+    struct job job = begin();
+
+    (void)state;
+    call_eligible(&job, 1);
+    kill_server(&job, 0);
+    assert_null(hear(job.standby[1], PSI_FRAME_TAKE_PLACE));
+    assert_over(job.bed, PSI_EXIT_SERVER_LOST, "it had no whole copy at that moment");
+    master_bed_stop(job.bed);
+}
+
+/* If this fails, a server waits for ever for a copy that is gone, or a copy that was crossed out takes
+ * its place. */
+static void
+test_a_server_goes_on_without_a_copy_that_is_gone(void **state)
+{
+    struct job job = begin();
+
+    (void)state;
+    call_eligible(&job, 0);
+    hang_up(job.standby[1], "gone");
+    pass_ms(job.bed, 100, NULL);
+    assert_null(hear(job.bed->lane[0], PSI_FRAME_UNPAIR)); /* it may come back */
+    pass_ms(job.bed, 300, NULL);
+    assert_int_equal(hear(job.bed->lane[0], PSI_FRAME_UNPAIR)->frame.seq, job.number[0]);
+    job.standby[1] = join(job.bed, PSI_ROLE_STANDBY, 1, STANDBY + 1);
+    assert_non_null(hear(job.standby[1], PSI_FRAME_UNPAIR)); /* nor is it one any more */
+    kill_server(&job, 0);
+    assert_over(job.bed, PSI_EXIT_SERVER_LOST, "its part of table w is lost with it");
+    master_bed_stop(job.bed);
+}
+
+/* If this fails, a server and its copy that do not reach each other stop the job. */
+static void
+test_a_server_that_does_not_reach_its_copy(void **state)
+{
+    struct job job = begin();
+
+    (void)state;
+    call_eligible(&job, 0);
+    say_verdict(job.bed, job.bed->lane[0],
+                (struct psi_frame){.type = PSI_FRAME_PAIR_LOST, .seq = job.number[0]},
+                &(struct psi_verdict){.status = PSD_ERR_PEER_LOST, .text = "no room for table w"});
+    pass_ms(job.bed, 100, NULL);
+    assert_true(logged(job.bed, "no room for table w"));
+    assert_int_equal(hear(job.bed->lane[0], PSI_FRAME_UNPAIR)->frame.seq, job.number[0]);
+    assert_int_equal(hear(job.standby[1], PSI_FRAME_UNPAIR)->frame.seq, job.number[0]);
+    pass_ms(job.bed, 600, NULL); /* another one is tried, or the same once more */
+    {
+        uint64_t number;
+
+        (void)hear_pair(job.bed->lane[0], &number);
+        assert_true(number > job.number[0]);
+    }
+    master_bed_stop(job.bed);
+}
+
+/* If this fails, people do not learn what would have saved their job. */
+static void
+test_without_copies_the_setting_is_named(void **state)
+{
+    struct master_bed *bed = start_lasting_job(1, 2, PSI_DEATH_FAIL);
+
+    (void)state;
+    open_values(bed);
+    hang_up(bed->lane[1], "killed");
+    bed->lane[1] = NULL;
+    pass_ms(bed, 600, NULL);
+    assert_over(bed, PSI_EXIT_SERVER_LOST, "replicas=1");
+    master_bed_stop(bed);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_whole_copy_takes_the_place),
+        cmocka_unit_test(test_a_copy_that_lacks_something_is_not_promoted),
+        cmocka_unit_test(test_a_server_goes_on_without_a_copy_that_is_gone),
+        cmocka_unit_test(test_a_server_that_does_not_reach_its_copy),
+        cmocka_unit_test(test_without_copies_the_setting_is_named),
+    };
+
+    return cmocka_run_group_tests_name("master_pairs", tests, NULL, NULL);
+}
