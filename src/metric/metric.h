@@ -90,7 +90,10 @@ enum psi_metric_who {
     X(34, POINTS_UNTOLD, points_untold, COUNTER, "numbers", WORKER,                                \
       "reported numbers that were lost: under more than 64 names, or too many at a time")          \
     X(35, STEPS_EXPECTED, steps_expected, GAUGE, "steps", WORKER,                                  \
-      "the step at which the program says that it will end; 0: it does not say")
+      "the step at which the program says that it will end; 0: it does not say")                   \
+    X(36, COPY_QUEUE, copy_queue, GAUGE, "bytes", LANE, "changes that its copy may not have yet")  \
+    X(37, COPY_WHOLE, copy_whole, GAUGE, "lanes", LANE,                                            \
+      "1: its copy has all that was told, and may take its place")
 
 enum psi_metric {
 #define PSI_METRIC_ENUM(number, id, name, kind, unit, who, text) PSI_METRIC_##id = number,

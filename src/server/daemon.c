@@ -78,6 +78,7 @@ struct process {
     uint32_t lanes;         /* with a place from the start */
     uint32_t threads;       /* ... and those that stand by, which come behind them */
     uint64_t number;        /* drawn at random: which process this is */
+    struct lane_budget budget;
     struct lane_thread *lane;
 };
 
@@ -223,6 +224,7 @@ make_lane(struct process *process, const struct server_options *options, uint32_
         .master_address = master_address,
         .listen_address = options->security.listen_address,
         .memory_max = options->memory_max / options->lanes,
+        .budget = &process->budget,
         .pool_bytes = options->pool_bytes / options->lanes,
         .start_timeout_ms = options->start_timeout_ms,
         .kernel = options->kernel,
@@ -319,6 +321,7 @@ start_lanes(struct process *process, const struct server_options *options, struc
 
     process->cores = psi_usable_cores();
     process->lanes = options->lanes;
+    process->budget.max = options->memory_max;
     process->strangers_max = psi_descriptors_for_strangers(descriptors, threads);
     process->segments_max = descriptors / 2 / threads + 1;
     while (status == PSD_OK && process->threads < threads) {

@@ -9,6 +9,14 @@
 
 #include "store/level.h"
 
+/* What the tables of all lanes of a process take, copies of other servers' included.
+ *
+ * Thread: any. */
+struct lane_budget {
+    _Atomic uint64_t used;
+    uint64_t max; /* copies take no more than what is left of it */
+};
+
 struct lane_config {
     uint32_t server;  /* index of the server */
     uint32_t lane;    /* index of this lane in it */
@@ -20,6 +28,7 @@ struct lane_config {
     const char *master_address;
     const char *listen_address; /* "tcp://127.0.0.1:0" */
     uint64_t memory_max;        /* bytes for tables */
+    struct lane_budget *budget; /* (optional) outlives the lane */
     uint64_t pool_bytes;        /* bytes for gradients waiting for their round */
     uint32_t start_timeout_ms;  /* for the master to be found */
     enum kernel_level kernel;

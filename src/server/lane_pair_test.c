@@ -242,9 +242,9 @@ test_a_copy_that_comes_later_joins_by_and_by(void **state)
         assert_true(to_copy(&two, 1) == 1);
         to_owner(&two);
     }
-    if (chunk_of(two.copy)->clock.version < 2) {
-        assert_false(is_called_eligible(two.owner)); /* it lacks what was told alone */
-    }
+    assert_int_equal(chunk_of(two.copy)->clock.version, 1);
+    assert_int_equal(chunk_of(two.copy)->clock.next[0], 1); /* its gradient is not in there */
+    assert_false(is_called_eligible(two.owner));            /* it lacks what was told alone */
     push(bed, 0, 2, 3, 4);
     push(bed, 1, 2, 3, 4);
     assert_false(is_acked(two.owner, 0)); /* PAIRED: it waits from now on */

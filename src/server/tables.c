@@ -6,6 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,6 +44,25 @@ chunk_part(const struct chunk *chunk, unsigned part)
     return store->ops->part(store, chunk->place, part, chunk->current);
 }
 
+/* Of this lane, and of all of the process; less of it, too. */
+static void
+count_memory(struct lane *lane, uint64_t more)
+{
+    lane->memory_used += more;
+    if (lane->config.budget != NULL) {
+        atomic_fetch_add(&lane->config.budget->used, more);
+    }
+}
+
+/* Tables of this server come first: a copy has what they leave. */
+static bool
+has_room_for_copy(const struct lane *lane, uint64_t bytes)
+{
+    const struct lane_budget *budget = lane->config.budget;
+
+    return budget == NULL || atomic_load(&budget->used) + bytes <= budget->max;
+}
+
 static void
 table_destroy(struct lane *lane, struct table *table)
 {
@@ -56,7 +76,7 @@ table_destroy(struct lane *lane, struct table *table)
         value_about_to_change(lane, chunk, 0);
         value_about_to_change(lane, chunk, 1);
     }
-    lane->memory_used -= table->bytes;
+    count_memory(lane, 0 - table->bytes);
     if (table->store != NULL) {
         if (table->store->values != NULL) {
             lane->env->ops->take_back(lane->env, table->store->values);
@@ -158,6 +178,13 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
             (unsigned long long)((lane->config.memory_max - lane->memory_used) >> 20),
             (unsigned long long)(lane->config.memory_max >> 20));
     }
+    if (lane->mirror != NULL && !has_room_for_copy(lane, bytes)) {
+        return psi_fail(err, PSD_ERR_TOO_BIG,
+                        "table %s: no room for a copy of it: %llu MiB more than the %llu MiB of "
+                        "memory_max_mib",
+                        table->spec.name, (unsigned long long)(bytes >> 20),
+                        (unsigned long long)(lane->config.budget->max >> 20));
+    }
     table->chunks = calloc(table->chunk_count + 1, sizeof(*table->chunks));
     table->clocks = calloc(cells + 1, sizeof(*table->clocks));
     if (table->spec.staleness == PSD_STALENESS_UNBOUNDED) {
@@ -185,7 +212,7 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
         table->members.left_at[rank] = lane->view.worker[rank].member ? PSI_STEP_NEVER : 0;
     }
     table->bytes = table->store->bytes + bookkeeping_bytes(lane, table);
-    lane->memory_used += table->bytes;
+    count_memory(lane, table->bytes);
     if (table->store->values != NULL) {
         lane->env->ops->lend(lane->env, table->store->values);
         lane->segments++;

@@ -58,6 +58,10 @@ measure(struct lane *lane)
 {
     psi_metric_set(lane->metrics, PSI_METRIC_POOL_USED, lane->pool.bytes);
     psi_metric_set(lane->metrics, PSI_METRIC_TABLE_MEMORY, lane->memory_used);
+    psi_metric_set(lane->metrics, PSI_METRIC_COPY_QUEUE,
+                   lane->pair == NULL ? 0 : lane->pair->bytes);
+    psi_metric_set(lane->metrics, PSI_METRIC_COPY_WHOLE,
+                   lane->pair != NULL && lane->pair->is_eligible && !lane->pair->is_broken);
     psi_metric_set(lane->metrics, PSI_METRIC_SEAL_TIME, psi_sealed_ns(lane->env));
     if (lane->config.cpu_ns != NULL) {
         const uint64_t cpu_ns = lane->config.cpu_ns();

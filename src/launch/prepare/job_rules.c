@@ -51,6 +51,28 @@ job_rules_apply_restart(const struct launch_options *options, struct psi_setting
                             err);
 }
 
+psd_status
+job_rules_check_replicas(const struct psi_settings *settings, uint32_t servers,
+                         struct psd_error *err)
+{
+    if (settings->replicas == 0) {
+        return PSD_OK;
+    }
+    if (settings->replicas >= servers) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--replicas %u: the job has %u server%s, and a copy is in another one: "
+                        "give --servers %u or more",
+                        settings->replicas, servers, psi_plural(servers), settings->replicas + 1);
+    }
+    if (settings->on_worker_death == PSI_DEATH_WAIT || settings->sum_failover == PSI_FAILOVER_OFF) {
+        return psi_fail(err, PSD_ERR_INVALID, "--replicas %u: not with %s", settings->replicas,
+                        settings->sum_failover == PSI_FAILOVER_OFF
+                            ? "sum_failover=off"
+                            : "on_worker_death=wait, nor with --restart of single workers");
+    }
+    return PSD_OK;
+}
+
 uint32_t
 job_rules_restarts(const struct launch_options *options, const struct psi_settings *settings)
 {

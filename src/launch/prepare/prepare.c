@@ -326,6 +326,9 @@ complete(struct work *work, struct psd_error *err)
     if (status == PSD_OK) {
         status = job_rules_apply_restart(options, &work->settings, err);
     }
+    if (status == PSD_OK && personality_has_master(plan->personality)) {
+        status = job_rules_check_replicas(&work->settings, plan->servers, err);
+    }
     hand_on_settings(work);
     for (size_t i = 0; i < options->forward.count; i++) {
         words_add(&work->sources.forward, options->forward.values[i]);
