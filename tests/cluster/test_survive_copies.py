@@ -69,3 +69,80 @@ def test_server_killed_loses_nothing(start, way, rule, servers):
     assert job.wait(60) == 0, job.stdout() + job.stderr() + job.log("master").decode()
     assert digests(job) == digests(calm)
     assert [one["process"] for one in result(job)["failovers"]] == [f"server{i}" for i in range(servers)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_tables_of_all_kinds(start, way):
+    """If this fails, a stale, an asynchronous or a sum table beside others does not survive its server."""
+    arguments = ("--zoo", "--awkward", "--elements", 70_000, "--steps", 40)
+    calm = train(start, *WAYS[way], name="calm", arguments=arguments, replicas=0)
+    assert calm.wait(120) == 0, calm.stderr()
+    job = train(start, *WAYS[way], arguments=arguments)
+    kill_in_turn(job, 2, 2)
+    assert job.wait(120) == 0, job.stdout() + job.stderr() + job.log("master").decode()
+    assert digests(job) == digests(calm)
+
+
+def test_values_read_in_place(start):
+    """If this fails, workers that read values where the server has them see others after its death."""
+    arguments = (*UPDATES, "--memory", "view")
+    calm = train(start, name="calm", arguments=arguments, replicas=0)
+    assert calm.wait(60) == 0, calm.stderr()
+    job = train(start, arguments=arguments)
+    kill_in_turn(job, 2, 2)
+    assert job.wait(60) == 0, job.stdout() + job.stderr() + job.log("master").decode()
+    assert digests(job) == digests(calm)
+
+
+def test_server_that_is_not_started_again(start):
+    """If this fails, a job needs the dead server back, although its copy has all that it had."""
+    job = train(start, "--server_restarts", 0)
+    job.wait_for_output("step 4\n", 2)
+    wait_until_whole(job, 2)
+    os.kill(job.pid_of("server1"), signal.SIGKILL)
+    assert job.wait(60) == 0, job.stdout() + job.stderr() + job.log("master").decode()
+    assert [(one["process"], one["by"]) for one in result(job)["failovers"]] == [("server1", "another server")]
+
+
+def test_silent_server_is_fenced(start):
+    """If this fails, a server that hangs holds up a job that has all that it had."""
+    job = train(start)
+    job.wait_for_output("step 4\n", 2)
+    wait_until_whole(job, 2)
+    os.kill(job.pid_of("server1"), signal.SIGSTOP)
+    assert job.wait(60) == 0, job.stdout() + job.stderr() + job.log("master").decode()
+    assert [one["process"] for one in result(job)["failovers"]] == ["server1"]
+
+
+def test_server_and_master_killed_together(start):
+    """If this fails, a master that returns does not know that a copy has all that a dead server had."""
+    calm = train(start, name="calm", replicas=0)
+    assert calm.wait(60) == 0, calm.stderr()
+    job = train(start)
+    job.wait_for_output("step 4\n", 2)
+    wait_until_whole(job, 2)
+    os.kill(job.pid_of("server0"), signal.SIGKILL)
+    os.kill(job.pid_of("master"), signal.SIGKILL)
+    assert job.wait(90) == 0, job.stdout() + job.stderr() + job.log("master").decode()
+    assert digests(job) == digests(calm)
+
+
+def test_without_copies_the_option_is_named(start):
+    """If this fails, nobody learns what would have saved the job."""
+    job = train(start, replicas=0)
+    job.wait_for_output("step 4\n", 2)
+    os.kill(job.pid_of("server1"), signal.SIGKILL)
+    assert job.wait(60) == 137, job.stderr()
+    assert "--replicas 1, keeps a copy" in job.stderr()
+
+
+@pytest.mark.parametrize("options, text", [
+    (("--servers", 1), "--replicas 1: the job has 1 server, and a copy is in another one: give --servers 2 or more"),
+    (("--servers", 2, "--on_worker_death=wait"), "--replicas 1: not with on_worker_death=wait"),
+    (("--servers", 2, "--sum_failover=off"), "--replicas 1: not with sum_failover=off"),
+])
+def test_replicas_that_a_job_cannot_have(start, options, text):
+    """If this fails, somebody believes in copies that are not there."""
+    job = start("--workers", 1, *options, "--replicas", 1, "--", "true")
+    assert job.wait(20) == 2, job.stderr()
+    assert text in job.stderr()
