@@ -61,7 +61,7 @@ build:
 	    echo "WITHOUT CHARTS: psd_run's page will show no curves. 'make setup', with a network, fetches them (uPlot); then build again." >&2
 
 demo: setup build
-	bin/psd_run --workers 2 --servers 2 bin/mnist
+	bin/psd_run --workers 2 --servers 2 --replicas 1 bin/mnist
 
 quick: setup-test build
 	@tools/quick.sh $(BUILD) $(BIN)
