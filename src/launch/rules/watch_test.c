@@ -578,6 +578,34 @@ test_another_server_takes_its_part(void **state)
     finish(&job, 0, WATCH_CAUSE_NONE, 0);
 }
 
+/* If this fails, a server whose copy has its part is killed when it is back, or missed when it died too
+ * often. */
+static void
+test_a_copy_takes_its_part(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_lasting(&job);
+    job.watch.config.others_take_over = true;
+    job.watch.config.server_restarts = 1;
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    tell_news(&job, PSI_TIDING_AWAITED, 1);
+    expect(&job, "f1 s1.1");
+    tell_news(&job, PSI_TIDING_COPIED, 1);
+    tell(&job, WATCH_STARTED, 1, 0, 0);
+    tell_joined(&job, 1); /* it stands by */
+    watch_tick(&job.watch, job.now_ms + 1000);
+    expect(&job, "");
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    tell_news(&job, PSI_TIDING_AWAITED, 1); /* too often */
+    tell_news(&job, PSI_TIDING_COPIED, 1);
+    watch_tick(&job.watch, job.now_ms + 100000);
+    expect(&job, "");
+    assert_int_equal(job.watch.phase, WATCH_RUNNING);
+    watch_fini(&job.watch);
+}
+
 /* If this fails, two servers have one place: one that was started again too late lives on. */
 static void
 test_server_that_comes_too_late(void **state)
@@ -1555,6 +1583,7 @@ main(void)
         cmocka_unit_test(test_job_ends_before_the_server_is_back),
         cmocka_unit_test(test_server_that_is_not_needed_any_more),
         cmocka_unit_test(test_another_server_takes_its_part),
+        cmocka_unit_test(test_a_copy_takes_its_part),
         cmocka_unit_test(test_server_that_comes_too_late),
         cmocka_unit_test(test_nobody_takes_its_part),
         cmocka_unit_test(test_short_lives_of_a_server_are_counted),
