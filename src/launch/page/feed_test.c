@@ -283,6 +283,56 @@ test_the_whole_job_is_summed_up(void **state)
     feed_destroy(feed);
 }
 
+/* If this fails, a timeline shows the steps of machines with other clocks hours apart, or hides that one
+ * went on late. */
+static void
+test_a_timeline_has_one_clock(void **state)
+{
+    struct feed *feed = begin(2, 1);
+    uint64_t ended_us[2] = {1000000, 1000000};
+    json_t *trace;
+    json_t *span;
+    char *text;
+    size_t i;
+    int found = 0;
+
+    (void)state;
+    for (uint64_t step = 1; step <= 20; step++) {
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            const uint64_t now_us = 1000000 + 5000 * step + (rank == 1 && step == 19 ? 3000 : 0);
+
+            tell_end(feed, rank, step, now_us + UINT64_C(7200000000) * rank,
+                     (uint32_t)(now_us - ended_us[rank]));
+            ended_us[rank] = now_us;
+        }
+    }
+    text = feed_trace(feed, 3);
+    trace = json_loads(text, 0, NULL);
+    free(text);
+    assert_non_null(trace);
+    assert_int_equal(
+        json_integer_value(json_object_get(
+            json_object_get(json_object_get(trace, "otherData"), "clock_offsets_us"), "worker 1")),
+        7200000000);
+    json_array_foreach(json_object_get(trace, "traceEvents"), i, span)
+    {
+        const json_int_t step =
+            json_integer_value(json_object_get(json_object_get(span, "args"), "step"));
+        const json_int_t worker = json_integer_value(json_object_get(span, "pid")) - 1;
+
+        if (json_object_get(span, "ts") != NULL && /* computing comes first */
+            strcmp(json_string_value(json_object_get(span, "name")), "compute") == 0) {
+            const json_int_t at_us = json_integer_value(json_object_get(span, "ts"));
+
+            assert_int_equal(at_us, 5000 * (step - 18) + (worker == 1 && step == 20 ? 3000 : 0));
+            found++;
+        }
+    }
+    assert_int_equal(found, 6);
+    json_decref(trace);
+    feed_destroy(feed);
+}
+
 /* If this fails, a slow link is suspected where there is none: between processes of one machine. */
 static void
 test_there_is_no_link_within_a_machine(void **state)
@@ -665,6 +715,7 @@ main(void)
         cmocka_unit_test(test_a_worker_that_is_stopped_is_named),
         cmocka_unit_test(test_of_fast_steps_many_are_looked_at),
         cmocka_unit_test(test_a_slow_server_is_named),
+        cmocka_unit_test(test_a_timeline_has_one_clock),
         cmocka_unit_test(test_there_is_no_link_within_a_machine),
         cmocka_unit_test(test_the_whole_job_is_summed_up),
         cmocka_unit_test(test_no_server_is_named_for_all),

@@ -110,6 +110,18 @@ begin_of(const struct late *late, uint32_t rank, const struct psi_step_times *ti
     return end_of(late, rank, times) - times->total_us;
 }
 
+int64_t
+late_offset_us(const struct late *late, uint32_t rank)
+{
+    return late->worker[rank].offset_us;
+}
+
+int64_t
+late_end_us(const struct late *late, uint32_t rank, const struct psi_step_times *times)
+{
+    return has_told(times) && late->worker[rank].count > 0 ? end_of(late, rank, times) : 0;
+}
+
 bool
 late_learn(struct late *late, const struct psi_step_times *times)
 {

@@ -31,6 +31,11 @@ void late_fini(struct late *late);
 /* A step, by rank: those with total_us 0 have not told. True: it is known who was late in it. */
 bool late_learn(struct late *late, const struct psi_step_times *times);
 
+/* Pure: how far the clock of a worker is ahead of the one that counts; and when a step ended that it told of,
+ * on that. 0: nobody knows. */
+int64_t late_offset_us(const struct late *late, uint32_t rank);
+int64_t late_end_us(const struct late *late, uint32_t rank, const struct psi_step_times *times);
+
 /* Of that step: how much later than the one in the middle a worker began it, and ended it. */
 uint64_t late_begun_us(const struct late *late, uint32_t rank, const struct psi_step_times *times);
 uint64_t late_ended_us(const struct late *late, uint32_t rank, const struct psi_step_times *times);

@@ -217,7 +217,7 @@ make_row(struct waits *waits, uint32_t slot)
     struct waits_row row = {.step = waits->steps[slot].step, .worker = WAITS_NOBODY};
     uint32_t count;
 
-    waits->knows_late = waits->waits_for_workers && late_learn(&waits->late, cell(waits, slot, 0));
+    waits->knows_late = late_learn(&waits->late, cell(waits, slot, 0)) && waits->waits_for_workers;
     count = sort_workers(waits, slot);
     if (count == 0) {
         return;
