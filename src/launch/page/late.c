@@ -12,6 +12,7 @@ enum {
     KEPT = 31,    /* steps that say how far clocks are apart */
     KEPT_MIN = 3, /* fewer say nothing */
     AGAIN = 8,    /* as often as clocks may drift */
+    MISSED_MAX = 8,
 };
 
 #define NOBODY UINT32_MAX
@@ -82,20 +83,30 @@ has_told(const struct psi_step_times *times)
     return times->total_us > 0 && times->end_us > 0;
 }
 
-/* Another one than before: how far clocks are from its own has to be learnt anew. */
+/* The one of before, if it has told; while it has not for a few steps, nothing is known. Of another one,
+ * how far clocks are from its own has to be learnt anew. */
 static uint32_t
 find_reference(struct late *late, const struct psi_step_times *times)
 {
     uint32_t rank = 0;
 
+    if (late->reference != NOBODY && has_told(&times[late->reference])) {
+        late->missed = 0;
+        return late->reference;
+    }
+    if (late->reference != NOBODY && ++late->missed < MISSED_MAX) {
+        return NOBODY;
+    }
     while (rank < late->workers && !has_told(&times[rank])) {
         rank++;
     }
-    if (rank < late->workers && rank != late->reference) {
-        memset(late->worker, 0, late->workers * sizeof(*late->worker));
-        late->reference = rank;
+    if (rank == late->workers) {
+        return NOBODY;
     }
-    return rank < late->workers ? rank : NOBODY;
+    memset(late->worker, 0, late->workers * sizeof(*late->worker));
+    late->reference = rank;
+    late->missed = 0;
+    return rank;
 }
 
 static int64_t

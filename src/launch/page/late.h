@@ -18,7 +18,8 @@
 /* Thread: guarded by its owner. */
 struct late {
     uint32_t workers;
-    uint32_t reference;         /* the rank whose clock counts */
+    uint32_t reference;         /* the rank whose clock counts ... */
+    uint32_t missed;            /* ... and in how many steps, of late, it has told nothing */
     struct late_worker *worker; /* owned; by rank */
     int64_t *sorted;            /* owned scratch; workers */
     int64_t begun_us;           /* the step that was learnt last, on the clock that counts: ... */
