@@ -14,7 +14,7 @@ want=(gcc libc6-dev make meson ninja-build pkg-config libjansson-dev libssl-dev 
 if [ "${1:-build}" = test ]; then
     want+=(ccache libcmocka-dev clang clang-format llvm libclang-rt-14-dev g++ patch procps
            python3 python3-venv python3-pytest python3-pytest-xdist python3-numpy
-           openssh-server openssh-client iproute2 util-linux strace
+           openssh-server openssh-client iproute2 util-linux strace valgrind
            slurm-wlm slurm-client munge libmunge-dev
            podman runc netavark aardvark-dns conmon busybox-static uidmap iptables
            chromium chromium-driver fonts-dejavu-core)
