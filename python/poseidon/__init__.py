@@ -85,7 +85,8 @@ def global_step(add: int = 0) -> int:
 
 
 def report(step: int, name: str = "", value: float = 0.0) -> None:
-    """Tells the job how this worker is doing: shown by psd_run. Never waits."""
+    """Tells the job how this worker is doing: shown by psd_run. Never waits. Under the name "steps_total": the step at
+    which it expects to end; 0: it does not know."""
     context().report(step, name, value)
 
 

@@ -174,7 +174,8 @@ class Context:
         return step.value
 
     def report(self, step: int, name: str = "", value: float = 0.0) -> None:
-        """Tells the job how this worker is doing: shown by psd_run. Never waits."""
+        """Tells the job how this worker is doing: shown by psd_run. Never waits. Under the name "steps_total": the step at
+        which it expects to end; 0: it does not know."""
         check(library().psd_report(self._check(), step, name.encode(), float(value)))
 
     def nodes(self) -> list[Node]:

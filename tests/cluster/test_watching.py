@@ -80,13 +80,13 @@ def test_a_straggler_is_named_within_20_steps(straggling):
 
 @contextlib.contextmanager
 def stop_and_go(pid):
-    """Stops a process for 30 ms at a time."""
+    """Stops a process for a while at a time: longer than a server on a machine with much else to do takes to answer."""
     over = threading.Event()
 
     def run():
-        while not over.wait(0.03):
+        while not over.wait(PACE_MS / 2000):
             os.kill(pid, signal.SIGSTOP)
-            over.wait(0.03)
+            over.wait(PACE_MS / 1000)
             os.kill(pid, signal.SIGCONT)
 
     thread = threading.Thread(target=run)
