@@ -154,12 +154,11 @@ unpack_times(struct psi_unpack *unpack, struct psi_step_times *times)
 static void
 unpack_ends(struct psi_unpack *unpack, struct psi_telling *telling)
 {
-    const uint32_t count = unpack->left > 0 ? psi_unpack_u32(unpack, "ends", 0, PSI_STEPS_MAX) : 0;
-
-    if (unpack->status == PSD_OK && count != 0 && count != telling->steps) {
-        psi_unpack_refuse(unpack, "ends", "%u of %u steps", count, telling->steps);
+    if (unpack->left == 0) {
+        return;
     }
-    for (uint32_t i = 0; i < count && unpack->status == PSD_OK; i++) {
+    (void)psi_unpack_u32(unpack, "ends", telling->steps, telling->steps);
+    for (uint32_t i = 0; i < telling->steps && unpack->status == PSD_OK; i++) {
         telling->times[i].end_us = psi_unpack_u64(unpack, "end_us");
         if (telling->times[i].end_us > PSI_TOLD_END_MAX) {
             psi_unpack_refuse(unpack, "end_us", "%" PRIu64 ", expected 0..2^60",

@@ -43,7 +43,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *method;
 
     psi_assert(text != NULL);
-    gate_init(&gate, token, "10.0.0.7", "node7", false);
+    gate_init(&gate, token, "10.0.0.7", "node7", NULL);
     method = next(&rest);
     request = (struct gate_request){.method = method != NULL ? method : ""};
     request.host = next(&rest);

@@ -141,12 +141,12 @@ static const struct {
 
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
-/* The message says no more than its bytes did, and in the same bytes; but for a field that was appended
- * later (psi_unpack_tail), which may be missing, and is false then. */
+/* The message says no more than its bytes did, and in the same bytes; but for what was appended later
+ * (psi_unpack_tail; the ends of steps in METRICS), which may be missing, and reads as 0 then. */
 static void
 check_same_bytes(unsigned kind, struct message *message, const uint8_t *bytes, size_t size)
 {
-    enum { TAIL_BYTES = 1 };
+    enum { TAIL_BYTES = 4 + 8 * PSI_STEPS_MAX };
     uint8_t *again = malloc(size + TAIL_BYTES);
     struct psd_error err;
     struct psi_pack pack;
@@ -156,7 +156,7 @@ check_same_bytes(unsigned kind, struct message *message, const uint8_t *bytes, s
     kinds[kind].encode(&pack, message);
     psi_assert(!pack.overflow);
     psi_assert(memcmp(again, bytes, pack.used < size ? pack.used : size) == 0);
-    psi_assert(pack.used <= size || again[size] == 0);
+    psi_assert(pack.used <= size || again[pack.used - 1] == 0);
     psi_assert(kinds[kind].decode(again, pack.used, message, &err) == PSD_OK);
     psi_pack_init(&pack, again, pack.used - 1); /* one byte too few */
     kinds[kind].encode(&pack, message);
