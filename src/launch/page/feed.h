@@ -71,6 +71,10 @@ void feed_again(struct feed *feed, uint32_t workers, uint32_t servers);
 
 void feed_phase(struct feed *feed, enum feed_phase phase);
 
+/* How many processes of a machine run or want to (its load), and how many cores they have. Of one
+ * machine: the last that was told. */
+void feed_load(struct feed *feed, const char *host, double load, uint32_t cores);
+
 /* A process in its place (slot 0 is the master's, then the servers', then the workers'), or what
  * has become of it. */
 void feed_process(struct feed *feed, uint32_t slot, const struct feed_process *process);

@@ -98,6 +98,16 @@ feed_phase(struct feed *feed, enum feed_phase phase)
 }
 
 void
+feed_load(struct feed *feed, const char *host, double load, uint32_t cores)
+{
+    pthread_mutex_lock(&feed->lock);
+    snprintf(feed->load_host, sizeof(feed->load_host), "%s", host);
+    feed->load = load;
+    feed->load_cores = cores;
+    pthread_mutex_unlock(&feed->lock);
+}
+
+void
 feed_process(struct feed *feed, uint32_t slot, const struct feed_process *process)
 {
     struct feed_member *member;

@@ -93,6 +93,9 @@ struct feed {
     uint32_t workers;
     uint32_t servers;
     enum feed_phase phase;
+    char load_host[FEED_HOST_BYTES]; /* "": of no machine it is known ... */
+    double load;                     /* ... how many want to run there */
+    uint32_t load_cores;
 
     bool has_cause;
     char cause[FEED_TEXT_BYTES];

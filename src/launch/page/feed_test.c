@@ -333,7 +333,8 @@ test_a_timeline_has_one_clock(void **state)
     feed_destroy(feed);
 }
 
-/* If this fails, a slow link is suspected where there is none: between processes of one machine. */
+/* If this fails, a slow link is suspected where there is none: between processes of one machine; or a
+ * server that gets no core is taken for one that sleeps. */
 static void
 test_there_is_no_link_within_a_machine(void **state)
 {
@@ -353,6 +354,17 @@ test_there_is_no_link_within_a_machine(void **state)
     feed_sentence(feed, text, sizeof(text));
     assert_string_equal(text, "step 4: 75 % of the time everybody waited for server 1 on node7, "
                               "which ran 10 % of it");
+    feed_load(feed, "node8", 20, 2);
+    feed_sentence(feed, text, sizeof(text));
+    assert_null(strstr(text, "processes"));
+    feed_load(feed, "node7", 2.9, 2);
+    feed_sentence(feed, text, sizeof(text));
+    assert_null(strstr(text, "processes"));
+    feed_load(feed, "node7", 19.8, 2);
+    feed_sentence(feed, text, sizeof(text));
+    assert_string_equal(text,
+                        "step 4: 75 % of the time everybody waited for server 1 on node7, "
+                        "which ran 10 % of it: 20 processes want to run on the 2 cores there");
     feed_destroy(feed);
 }
 

@@ -15,6 +15,9 @@ enum {
 /* Of the time of servers: what it sleeps more than this has little to do. */
 static const double idle_share = 0.6;
 
+/* Of a machine: so many processes for a core that they wait for it. */
+static const double crowd_share = 1.5;
+
 static unsigned
 per_cent(uint64_t part, uint64_t whole)
 {
@@ -105,7 +108,16 @@ has_link(const struct feed *feed, const struct feed_member *server)
     return false;
 }
 
-/* A lane that has something to do and no core does not run either: nobody knows the difference. */
+/* Do clearly more processes want to run there than can? */
+static bool
+is_crowded(const struct feed *feed, const struct feed_member *member)
+{
+    return member->host[0] != '\0' && strcmp(member->host, feed->load_host) == 0 &&
+           feed->load > crowd_share * feed->load_cores;
+}
+
+/* A lane that has something to do and no core does not run either: only its machine shows the
+ * difference. */
 static void
 say_what_server_did(const struct feed *feed, const struct feed_member *member, char *text_p,
                     size_t size)
@@ -118,6 +130,11 @@ say_what_server_did(const struct feed *feed, const struct feed_member *member, c
     }
     if (asleep < idle_share) {
         snprintf(text_p, size, ", which was busy %.0f %% of it", 100 * (1 - asleep));
+    } else if (is_crowded(feed, member)) {
+        snprintf(text_p, size,
+                 ", which ran %.0f %% of it: %.0f processes want to run on the %u core%s there",
+                 100 * (1 - asleep), feed->load, feed->load_cores,
+                 feed->load_cores == 1 ? "" : "s");
     } else if (has_link(feed, member)) {
         snprintf(text_p, size, ", which slept %.0f %% of it: its link brought %.1f MB/s",
                  100 * asleep, in_bytes_s / 1e6);

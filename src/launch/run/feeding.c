@@ -7,8 +7,10 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/cores.h"
 #include "base/monotonic.h"
 #include "launch/page/feed.h"
 #include "launch/run/end_text.h"
@@ -149,6 +151,23 @@ look_at_processes(const struct run *run)
     }
 }
 
+/* Of the machine that psd_run itself is on. */
+static void
+look_at_load(const struct run *run)
+{
+    double load;
+
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        const struct host *host = &run->hosts[i];
+
+        if (host->machine->here && getloadavg(&load, 1) == 1) {
+            feed_load(run->feed, host->hostname[0] != '\0' ? host->hostname : host->machine->name,
+                      load, psi_usable_cores());
+            return;
+        }
+    }
+}
+
 static enum feed_phase
 phase_of(const struct run *run)
 {
@@ -194,6 +213,7 @@ feeding_look(struct run *run, uint64_t now_ms)
     run->feeding_ms = now_ms + LOOK_MS;
     feed_phase(run->feed, phase_of(run));
     look_at_processes(run);
+    look_at_load(run);
     look_at_cause(run);
     write_board(run);
 }
