@@ -18,7 +18,7 @@
 #include "base/limiter.h"
 #include "clock/clock.h"
 #include "master/master_config.h"
-#include "master/pairs.h"
+#include "master/pairs_state.h"
 #include "rpc/guest.h"
 #include "rpc/post.h"
 #include "shard/shard.h"

@@ -15,9 +15,9 @@ enum psi_harden_role { PSI_HARDEN_MASTER, PSI_HARDEN_SERVER };
 struct psi_harden_args {
     bool on; /* false: only say so */
     enum psi_harden_role role;
-    uint16_t connect_port; /* server: of the master, to which it connects again after a cut */
+    uint16_t connect_port;    /* server: of the master, to which it connects again after a cut */
     bool connects_to_servers; /* server: to others as well, whose ports nobody knows yet */
-    const char *lookup;    /* server: a host name that it still has to look up; NULL: none */
+    const char *lookup;       /* server: a host name that it still has to look up; NULL: none */
 };
 
 /*

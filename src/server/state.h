@@ -14,7 +14,7 @@
 #include "rpc/guest.h"
 #include "rpc/master_link.h"
 #include "server/lane_config.h"
-#include "server/pair.h"
+#include "server/pair_state.h"
 #include "store/store.h"
 #include "store/sum.h"
 

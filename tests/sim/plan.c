@@ -425,8 +425,7 @@ draw_master_lives(struct plan *plan, struct rng *rng)
     }
     /* One that ends the job is obeyed by whoever still hears it. */
     plan->faults.masters_overlap =
-        plan->replicas == 0 &&
-        (plan->policy != PSI_DEATH_FAIL || plan->faults.worker_kills == 0) &&
+        plan->replicas == 0 && (plan->policy != PSI_DEATH_FAIL || plan->faults.worker_kills == 0) &&
         plan->faults.server_lives == 0 && !plan->faults.harsh && rng_chance(rng, 40);
     if (plan->think_max_ns < SIM_MS) {
         plan->think_max_ns = rng_between(rng, 1, 30) * SIM_MS;

@@ -1,8 +1,8 @@
 /*
- * pairs.h - copies of servers (pairs.c). For src/master only.
+ * pairs_state.h - copies of servers (pairs.c). For src/master only.
  */
-#ifndef MASTER_PAIRS_H
-#define MASTER_PAIRS_H
+#ifndef MASTER_PAIRS_STATE_H
+#define MASTER_PAIRS_STATE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /*
- * pair.h - a lane and its copy: a lane that stands by in another server and is told of every change
+ * pair_state.h - a lane and its copy: a lane that stands by in another server and is told of every change
  * before anybody else is.
  *
  * The lane with the place has a struct pair: a connection to the copy, and a queue of parcels, each
@@ -8,8 +8,8 @@
  *
  * Thread: owned by the lane's thread.
  */
-#ifndef SERVER_PAIR_H
-#define SERVER_PAIR_H
+#ifndef SERVER_PAIR_STATE_H
+#define SERVER_PAIR_STATE_H
 
 #include "rpc/peer.h"
 #include "wire/frame.h"
