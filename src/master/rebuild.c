@@ -105,7 +105,8 @@ static bool
 is_missing(const struct master *master, const struct psi_view *view, const struct member *lane)
 {
     const bool has_nothing = lane->report == NULL && is_given_up(master, view, lane->rank) &&
-                             master_is_knocking(master, lane);
+                             (master->config.replicas > 0 ? master_promoted_knocks(master, lane)
+                                                          : master_is_knocking(master, lane));
 
     return !master_lane_has_told(lane) && !has_nothing;
 }
@@ -254,9 +255,9 @@ lose_the_missing(struct master *master)
         struct member *lane = master->place[place];
 
         const bool is_gone = lane->state == PSD_NODE_RUNNING && !master_lane_has_told(lane);
-        const bool is_half_there = lane->state == PSD_NODE_LOST &&
-                                   !master_is_knocking(master, lane) &&
-                                   has_other_lanes(master, lane);
+        const bool is_half_there =
+            lane->state == PSD_NODE_LOST && !master->server[lane->rank].is_promoting &&
+            !master_is_knocking(master, lane) && has_other_lanes(master, lane);
 
         if (is_gone || is_half_there) {
             master_server_lost(master, lane, PSI_LOSS_SILENT, "not back since the master returned");

@@ -46,6 +46,10 @@ bool master_rebuild_is_contradicted(struct session *session);
 /* Are copies still expected that lanes have told of? */
 bool master_pairs_are_missing(const struct master *master);
 
+/* Does a copy that the last master had promoted wait for the place? An empty lane may, too: its copy
+ * may have been let in already, and not be back. */
+bool master_promoted_knocks(const struct master *master, const struct member *lane);
+
 /* Takes up those that are here; the others are none any more. PSD_ERR_NO_MEMORY. */
 psd_status master_pairs_restore(struct master *master);
 

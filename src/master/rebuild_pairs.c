@@ -66,6 +66,12 @@ find_promoted(const struct master *master, const struct member *lane)
     return NULL;
 }
 
+bool
+master_promoted_knocks(const struct master *master, const struct member *lane)
+{
+    return find_promoted(master, lane) != NULL;
+}
+
 /* If the lane is here, it says which number is that of its copy. */
 static bool
 fits_report(const struct member *lane, const struct session *claim)
@@ -87,6 +93,45 @@ master_pairs_are_missing(const struct master *master)
     return false;
 }
 
+static void
+note_copy(struct copy *copy, const struct session *session)
+{
+    *copy = (struct copy){.life = session->hello.life,
+                          .server = session->hello.rank,
+                          .lane = session->hello.lane,
+                          .lanes = session->hello.lanes};
+    memcpy(copy->address, session->hello.address, sizeof(copy->address));
+}
+
+/* The last master had lost the server, and some of its copy's lanes have been let in: the others
+ * follow. False: some have no copy. */
+static bool
+restore_promotion(const struct master *master, struct server *server)
+{
+    struct pair *pair = &server->pair;
+
+    for (uint32_t i = 0; i < server->lanes; i++) {
+        const struct member *lane = &server->lane[i];
+        const struct session *promoted = find_promoted(master, lane);
+        const struct session *claim = find_claim(master, lane);
+
+        if (lane->state != PSD_NODE_LOST) {
+            pair->copy[i].life = lane->life;
+            continue;
+        }
+        if (promoted == NULL && (claim == NULL || !claim->copy_eligible)) {
+            return false;
+        }
+        note_copy(&pair->copy[i], promoted != NULL ? promoted : claim);
+        pair->copy[i].is_placed = promoted != NULL;
+        pair->number = promoted == NULL ? claim->copy : pair->number;
+    }
+    pair->stage = PAIR_WHOLE;
+    server->is_promoting = true;
+    server->left_by = server->lane[0].rank;
+    return true;
+}
+
 /* False: it has no copy, or not of all its lanes. */
 static bool
 restore_pair(const struct master *master, struct server *server)
@@ -106,11 +151,7 @@ restore_pair(const struct master *master, struct server *server)
         }
         pair->number = promoted == NULL ? claim->copy : pair->number;
         pair->process = claim->hello.host;
-        pair->copy[i] = (struct copy){.life = claim->hello.life,
-                                      .server = claim->hello.rank,
-                                      .lane = claim->hello.lane,
-                                      .lanes = claim->hello.lanes};
-        memcpy(pair->copy[i].address, claim->hello.address, sizeof(pair->copy[i].address));
+        note_copy(&pair->copy[i], claim);
         pair->copy[i].is_placed = promoted != NULL;
         pair->copy[i].eligible = promoted != NULL || claim->copy_eligible ||
                                  (master_lane_has_told(lane) && lane->report->is_eligible);
@@ -131,7 +172,9 @@ master_pairs_restore(struct master *master)
         if (server->pair.copy == NULL) {
             return PSD_ERR_NO_MEMORY;
         }
-        if (!server->is_away && restore_pair(master, server)) {
+        if (server->is_away) {
+            (void)restore_promotion(master, server);
+        } else if (restore_pair(master, server)) {
             psi_log(master->log, PSI_LOG_INFO,
                     server->pair.stage == PAIR_WHOLE ? "COPY-WHOLE" : "COPY",
                     "server %u has a copy in server %u (%s)", index, server->pair.copy[0].server,

@@ -77,6 +77,7 @@ struct process {
     uint32_t cores;         /* that the process may use */
     uint32_t lanes;         /* with a place from the start */
     uint32_t threads;       /* ... and those that stand by, which come behind them */
+    bool has_copies;        /* lanes may lose their places to copies of them */
     uint64_t number;        /* drawn at random: which process this is */
     struct lane_budget budget;
     struct lane_thread *lane;
@@ -133,6 +134,9 @@ follow_place(struct lane_thread *self)
     uint32_t server;
     uint32_t lane;
 
+    if (!self->is_standby && !self->process->has_copies) {
+        return; /* it keeps its place */
+    }
     if (lane_stands_by_now(self->lane, &server, &lane) && self->tls != NULL) {
         psi_identity_standby(name, server, lane);
         psi_tls_name(self->tls, name);
@@ -322,6 +326,7 @@ start_lanes(struct process *process, const struct server_options *options, struc
     process->cores = psi_usable_cores();
     process->lanes = options->lanes;
     process->budget.max = options->memory_max;
+    process->has_copies = options->replicas > 0;
     process->strangers_max = psi_descriptors_for_strangers(descriptors, threads);
     process->segments_max = descriptors / 2 / threads + 1;
     while (status == PSD_OK && process->threads < threads) {
