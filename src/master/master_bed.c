@@ -333,6 +333,18 @@ start_second_life(uint32_t workers, uint32_t servers, enum psi_death_policy poli
                                           .term = 2});
 }
 
+struct master_bed *
+start_copied_second_life(uint32_t workers, uint32_t servers)
+{
+    return create(&(struct master_config){.workers = workers,
+                                          .servers = servers,
+                                          .policy = PSI_DEATH_FAIL,
+                                          .server_wait_ms = 10000,
+                                          .master_grace_ms = 30000,
+                                          .replicas = 1,
+                                          .term = 2});
+}
+
 void
 pass_ms(struct master_bed *bed, uint64_t ms, const struct peer *silent)
 {

@@ -85,6 +85,9 @@ struct master_bed *start_lives(uint32_t workers, uint32_t servers, enum psi_deat
 struct master_bed *start_second_life(uint32_t workers, uint32_t servers,
                                      enum psi_death_policy policy);
 
+/* ... of a job whose servers have copies. */
+struct master_bed *start_copied_second_life(uint32_t workers, uint32_t servers);
+
 /* Lets time pass with everybody else alive: all members but `silent` (NULL: none) send PINGs. */
 void pass_ms(struct master_bed *bed, uint64_t ms, const struct peer *silent);
 void assert_over(struct master_bed *bed, int exit_code, const char *text);

@@ -80,12 +80,18 @@ struct known {
     uint64_t done;
     const struct psi_table_info *table;
     bool pending;
+    uint64_t pair; /* number of its copy, which is eligible; 0: none */
+    struct psi_crossed crossed;
 };
 
 static void
 lane_returns(struct master_bed *bed, uint32_t server, const struct told *told, struct known known)
 {
-    const struct psi_lane_state state = {.frozen = known.frozen, .done = {{known.done}}};
+    const struct psi_lane_state state = {.frozen = known.frozen,
+                                         .done = {{known.done}},
+                                         .pair = known.pair,
+                                         .is_eligible = known.pair != 0,
+                                         .crossed = known.crossed};
     struct peer *lane = knock(bed, PSI_ROLE_SERVER, server, told->view.id);
     const struct psi_welcome welcome = hear_welcome(lane);
 
@@ -558,6 +564,64 @@ test_backup_workers_end_it_by_name(void **state)
     master_bed_stop(bed);
 }
 
+/* The lane that stands by in server 0 says that it is the copy of server 1. */
+static struct peer *
+copy_returns(struct master_bed *bed, uint64_t number)
+{
+    struct peer *copy = join(bed, PSI_ROLE_STANDBY, 0, 700);
+
+    (void)hear_welcome(copy);
+    say(bed, copy,
+        (struct psi_frame){.type = PSI_FRAME_ELIGIBLE, .seq = number, .rank = 1, .chunk = 0}, NULL);
+    return copy;
+}
+
+static void
+keep_alive(struct master_bed *bed, struct peer *copy, uint64_t ms)
+{
+    for (uint64_t passed = 0; passed < ms; passed += 500) {
+        say_ping(bed, copy, (struct psi_frame){.type = PSI_FRAME_PING}, &(struct psi_ping){0});
+        pass_ms(bed, 500, NULL);
+    }
+}
+
+/* If this fails, a server that dies together with the master loses what its copy has; or a copy that
+ * was crossed out, before the server went on alone, takes its place. */
+static void
+test_copies_are_known_again(void **state)
+{
+    const struct psi_table_info values = known_table(PSD_USE_UPDATE, 0);
+    struct told told;
+
+    (void)state;
+    make_view(&told, V3);
+    for (unsigned crossed = 0; crossed < 2; crossed++) {
+        struct master_bed *bed = start_copied_second_life(1, 2);
+        struct known known = {.table = &values, .pair = 8};
+        struct peer *copy;
+
+        told.view.workers = 1;
+        known.crossed = (struct psi_crossed){.servers = 2, .number = {0, crossed == 0 ? 6 : 7}};
+        lane_returns(bed, 0, &told, known);
+        copy = copy_returns(bed, 7);
+        keep_alive(bed, copy, 7000); /* server 1 does not come back */
+        if (crossed == 0) {
+            const struct world_heard *order = hear(copy, PSI_FRAME_TAKE_PLACE);
+
+            assert_false(is_over(bed));
+            assert_non_null(order);
+            assert_int_equal(order->frame.rank, 1);
+            assert_int_equal(order->frame.seq, 7);
+            /* Its own copy was in the server that is gone. */
+            assert_non_null(hear(bed->lane[0], PSI_FRAME_UNPAIR));
+        } else {
+            assert_null(hear(copy, PSI_FRAME_TAKE_PLACE));
+            assert_over(bed, PSI_EXIT_SERVER_LOST, "server 1");
+        }
+        master_bed_stop(bed);
+    }
+}
+
 int
 main(void)
 {
@@ -570,6 +634,7 @@ main(void)
         cmocka_unit_test(test_a_worker_that_stays_away_is_lost),
         cmocka_unit_test(test_a_lane_that_told_half_is_lost),
         cmocka_unit_test(test_who_was_done_is_done),
+        cmocka_unit_test(test_copies_are_known_again),
         cmocka_unit_test(test_a_job_that_was_over_ends_well),
         cmocka_unit_test(test_a_bye_is_answered_when_lanes_know_of_it),
         cmocka_unit_test(test_a_master_that_was_replaced_leaves),
