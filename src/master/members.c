@@ -34,8 +34,12 @@ role_name(const struct member *member)
 uint32_t
 master_process_index(const struct master *master, const struct member *member)
 {
-    return master->config.replicas > 0 && member->role == PSI_ROLE_SERVER && member->process != 0
-               ? (uint32_t)(member->process & ((1u << PSI_PROCESS_INDEX_BITS) - 1))
+    const uint32_t index = (uint32_t)(member->process & ((1u << PSI_PROCESS_INDEX_BITS) - 1));
+
+    /* It is what the process says of itself. */
+    return master->config.replicas > 0 && member->role == PSI_ROLE_SERVER && member->process != 0 &&
+                   index < master->config.servers
+               ? index
                : member->rank;
 }
 

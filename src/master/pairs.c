@@ -388,6 +388,9 @@ master_on_pair_lost(struct session *session, const void *body, size_t bytes, str
     if (status != PSD_OK) {
         return status;
     }
+    if (master->phase != PHASE_RUNNING) {
+        return PSD_OK; /* who has which copy is not known yet; then it is asked, and says it again */
+    }
     if (pair_of(session, session->member) != NULL) {
         cross_out(master, &master->server[session->member->rank], verdict.text);
     } else if (master->server[session->member->rank].pair.number !=

@@ -175,6 +175,7 @@ resend_renewed(struct master *master, struct member *member)
         send_view(master, member, &view);
         master_tables_resend(master, member, place_of(master, member));
         master_done_resend(master, member);
+        master_pair_resend(master, member);
     }
 }
 

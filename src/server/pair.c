@@ -270,6 +270,7 @@ pair_destroy(struct lane *lane)
 static void
 go_alone(struct lane *lane)
 {
+    lane->goes_alone = false; /* an order that comes before the next tick begins another pair */
     lane->pair->acked = UINT64_MAX;
     pair_steps_answer(lane);
     pair_destroy(lane);
