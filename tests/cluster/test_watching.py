@@ -190,8 +190,7 @@ def test_top_and_trace(straggling):
     assert {event["pid"] for event in spans} == {1, 2, 3} and len({event["args"]["step"] for event in spans}) == 3
     assert min(event["ts"] for event in spans) == 0
     offsets = trace["otherData"]["clock_offsets_us"]
-    assert set(offsets) == {"worker 0", "worker 1", "worker 2"} and offsets["worker 0"] == 0
-    assert all(abs(offset) < 1e6 for offset in offsets.values())  # they have one clock
+    assert offsets == {"worker 0": 0, "worker 1": 0, "worker 2": 0}  # they are on one machine
     assert job.process.poll() is None, job.stderr()
 
 

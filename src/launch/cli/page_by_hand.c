@@ -86,6 +86,21 @@ host_of(const struct psd_node *node, char *host_p, size_t size)
     snprintf(host_p, size, "%.*s", (int)(end != NULL ? end - start : (long)strlen(start)), start);
 }
 
+/* A number for the address: who is at the same one has the same clock. */
+static uint32_t
+machine_of(const struct psd_node *node, const char *host)
+{
+    uint32_t number = 2166136261;
+
+    if (host[0] == '\0') {
+        return UINT32_MAX - node->rank; /* it has not said: one of its own */
+    }
+    for (const char *at = host; *at != '\0'; at++) {
+        number = (number ^ (uint8_t)*at) * 16777619;
+    }
+    return number;
+}
+
 static void
 tell_node(struct watched *watched, const struct psd_node *node)
 {
@@ -109,6 +124,7 @@ tell_node(struct watched *watched, const struct psd_node *node)
                                         .role = node->role,
                                         .index = node->rank,
                                         .host = host,
+                                        .machine = machine_of(node, host),
                                         .state = state_of(node)});
 }
 

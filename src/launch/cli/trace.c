@@ -4,7 +4,6 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,27 +12,36 @@
 #include "launch/link/jobs.h"
 #include "launch/rules/watch.h"
 
-/* All workers are on one clock there: by how much theirs were moved. */
+/* By how much the clocks of workers were moved, to stand on one; or that they do not. */
 static void
 say_clocks(const char *trace)
 {
     json_t *document = json_loads(trace, 0, NULL);
     json_t *clocks = json_object_get(json_object_get(document, "otherData"), "clock_offsets_us");
-    double most_s = 0;
+    json_int_t least_us = 0; /* the clock that counts is among them */
+    json_int_t most_us = 0;
+    size_t known = 0;
     const json_t *offset;
     const char *name;
 
     json_object_foreach(clocks, name, offset)
     {
-        const double seconds = fabs((double)json_integer_value(offset)) / 1e6;
+        const json_int_t us = json_integer_value(offset);
 
-        most_s = seconds > most_s ? seconds : most_s;
+        known += json_is_integer(offset);
+        least_us = us < least_us ? us : least_us;
+        most_us = us > most_us ? us : most_us;
     }
-    if (json_object_size(clocks) > 1) {
+    if (known < json_object_size(clocks)) {
+        fprintf(stderr,
+                "psd_run: the clocks of %zu of %zu workers are not known, as workers do not end "
+                "their steps together: each of these machines begins at 0\n",
+                json_object_size(clocks) - known, json_object_size(clocks));
+    } else if (known > 1) {
         fprintf(stderr,
                 "psd_run: %zu workers on one clock; theirs are up to %.6f s apart (otherData has "
                 "the offset of each)\n",
-                json_object_size(clocks), most_s);
+                known, (double)(most_us - least_us) / 1e6);
     }
     json_decref(document);
 }

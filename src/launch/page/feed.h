@@ -53,7 +53,8 @@ struct feed_process {
     psd_role role;
     uint32_t index;
     const char *host;
-    int64_t pid; /* 0: not started yet */
+    uint32_t machine; /* any number that is the same for processes with one clock */
+    int64_t pid;      /* 0: not started yet */
     enum feed_state state;
 };
 

@@ -127,6 +127,9 @@ feed_process(struct feed *feed, uint32_t slot, const struct feed_process *proces
     member->state = process->state;
     snprintf(member->name, sizeof(member->name), "%s", process->name);
     snprintf(member->host, sizeof(member->host), "%s", process->host);
+    if (process->role == PSD_ROLE_WORKER) {
+        late_place(&feed->waits.late, process->index, process->machine);
+    }
     if (process->role == PSD_ROLE_WORKER && process->state > FEED_RUNNING) {
         waits_leave(&feed->waits, process->index);
     }
@@ -331,6 +334,8 @@ feed_table(struct feed *feed, const struct psi_table_info *info)
 
     snprintf(table.name, sizeof(table.name), "%s", info->spec.name);
     pthread_mutex_lock(&feed->lock);
+    feed->waits.ends_together =
+        feed->waits.ends_together && table.staleness == 0 && info->spec.backup_workers == 0;
     if (feed->table_count < FEED_TABLES_MAX && !knows_table(feed, info->id)) {
         const bool waits = table.staleness != PSD_STALENESS_UNBOUNDED;
 

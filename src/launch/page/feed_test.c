@@ -17,8 +17,9 @@
 #include "base/monotonic.h"
 #include "launch/page/feed_state.h"
 
+/* On so many machines in turn. */
 static struct feed *
-begin(uint32_t workers, uint32_t servers)
+begin_on(uint32_t machines, uint32_t workers, uint32_t servers)
 {
     struct feed *feed = feed_create(&(struct feed_job){
         .name = "job", .id = "1", .command = "train", .workers = workers, .servers = servers});
@@ -31,7 +32,7 @@ begin(uint32_t workers, uint32_t servers)
         char host[32];
 
         snprintf(name, sizeof(name), "%s %u", is_server ? "server" : "worker", index);
-        snprintf(host, sizeof(host), "node%u", index);
+        snprintf(host, sizeof(host), "node%u", index % machines);
         feed_process(feed, slot,
                      &(struct feed_process){.name = slot == 0 ? "master" : name,
                                             .role = slot == 0   ? PSD_ROLE_MASTER
@@ -39,10 +40,31 @@ begin(uint32_t workers, uint32_t servers)
                                                                 : PSD_ROLE_WORKER,
                                             .index = index,
                                             .host = host,
+                                            .machine = index % machines,
                                             .pid = 100 + slot,
                                             .state = FEED_RUNNING});
     }
     return feed;
+}
+
+static struct feed *
+begin(uint32_t workers, uint32_t servers)
+{
+    return begin_on(UINT32_MAX, workers, servers);
+}
+
+static void
+tell_table(struct feed *feed, uint32_t id, uint32_t staleness, uint32_t backup_workers)
+{
+    struct psi_table_info info = {.id = id,
+                                  .spec = {.count = 1,
+                                           .dtype = PSD_F32,
+                                           .staleness = staleness,
+                                           .backup_workers = backup_workers},
+                                  .loads = {.servers = 1}};
+
+    snprintf(info.spec.name, sizeof(info.spec.name), "table %u", id);
+    feed_table(feed, &info);
 }
 
 /* A step of a worker that computed so long and then waited to the end of it. */
@@ -330,6 +352,110 @@ test_a_timeline_has_one_clock(void **state)
     }
     assert_int_equal(found, 6);
     json_decref(trace);
+    feed_destroy(feed);
+}
+
+/* Steps that each worker ends when it is done with them, on its own clock; worker 1 needs twice as long. */
+static void
+tell_apart(struct feed *feed, uint64_t clock_us)
+{
+    for (uint64_t step = 1; step <= 40; step++) {
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            static struct psi_telling telling;
+            const uint32_t total_us = rank == 1 ? 4000 : 2000;
+
+            memset(&telling, 0, sizeof(telling));
+            telling.step = step;
+            telling.steps = 1;
+            telling.times[0] = (struct psi_step_times){.step = step,
+                                                       .total_us = total_us,
+                                                       .compute_us = rank == 1 ? 3900 : 1000,
+                                                       .wait_us = rank == 1 ? 100 : 1000,
+                                                       .server = 0,
+                                                       .end_us = (UINT64_C(1) << 30) +
+                                                                 step * total_us + clock_us * rank};
+            feed_told(feed, PSI_ROLE_WORKER, rank, 0, &telling);
+        }
+    }
+}
+
+static json_t *
+offset_of_worker_1(struct feed *feed)
+{
+    char *text = feed_trace(feed, 3);
+    json_t *trace = json_loads(text, 0, NULL);
+    json_t *offset = json_incref(json_object_get(
+        json_object_get(json_object_get(trace, "otherData"), "clock_offsets_us"), "worker 1"));
+
+    free(text);
+    json_decref(trace);
+    return offset;
+}
+
+/* If this fails, a worker that lags behind, as it may, is said to have been stopped, or its lag is taken
+ * for the difference of two clocks. */
+static void
+test_lag_is_not_taken_for_a_clock(void **state)
+{
+    static const struct {
+        uint32_t staleness;
+        uint32_t backup_workers;
+        uint32_t machines;
+        bool waits; /* for workers, at all */
+    } cases[] = {
+        {64, 0, 1, true},
+        {64, 0, 2, true},
+        {0, 1, 1, true},
+        {0, 1, 2, true},
+        {PSD_STALENESS_UNBOUNDED, 0, 1, false},
+        {PSD_STALENESS_UNBOUNDED, 0, 2, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct feed *feed = begin_on(cases[i].machines, 2, 1);
+        json_t *offset;
+        char text[512];
+
+        tell_table(feed, 1, cases[i].staleness, cases[i].backup_workers);
+        tell_apart(feed, cases[i].machines == 1 ? 0 : 7200000000);
+        feed_sentence(feed, text, sizeof(text));
+        assert_null(strstr(text, "went on late"));
+        assert_null(strstr(text, "worker 0"));
+        assert_int_equal(strstr(text, "worker 1") != NULL, cases[i].waits);
+        offset = offset_of_worker_1(feed);
+        if (cases[i].machines == 1) {
+            assert_true(json_is_integer(offset));
+            assert_int_equal(json_integer_value(offset), 0);
+        } else {
+            assert_true(json_is_null(offset));
+        }
+        json_decref(offset);
+        feed_destroy(feed);
+    }
+}
+
+/* If this fails, a worker that always goes on late, as one that shares a core, is taken for one with
+ * another clock, though it is on the same machine. */
+static void
+test_who_is_always_late_on_one_machine_is_named(void **state)
+{
+    struct feed *feed = begin_on(1, 3, 1);
+    json_t *offset;
+    char text[512];
+
+    (void)state;
+    tell_table(feed, 1, 0, 0);
+    for (uint64_t step = 1; step <= 40; step++) {
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            tell_end(feed, rank, step, 1000000 + 5000 * step + (rank == 1 ? 3000 : 0), 5000);
+        }
+    }
+    feed_sentence(feed, text, sizeof(text));
+    assert_non_null(strstr(text, "waited for worker 1 on node0, which went on late"));
+    offset = offset_of_worker_1(feed);
+    assert_int_equal(json_integer_value(offset), 0);
+    json_decref(offset);
     feed_destroy(feed);
 }
 
@@ -728,6 +854,8 @@ main(void)
         cmocka_unit_test(test_of_fast_steps_many_are_looked_at),
         cmocka_unit_test(test_a_slow_server_is_named),
         cmocka_unit_test(test_a_timeline_has_one_clock),
+        cmocka_unit_test(test_lag_is_not_taken_for_a_clock),
+        cmocka_unit_test(test_who_is_always_late_on_one_machine_is_named),
         cmocka_unit_test(test_there_is_no_link_within_a_machine),
         cmocka_unit_test(test_the_whole_job_is_summed_up),
         cmocka_unit_test(test_no_server_is_named_for_all),

@@ -1,14 +1,15 @@
 /*
  * feed_trace.c - the last steps of all workers as a timeline, in the JSON that Perfetto reads.
  *
- * Machines have clocks of their own. But the workers of a step end it together, when its rounds have
- * closed: so it is known how far their clocks are apart (late.h), and all stand on one. Within a step,
- * parts stand in the order compute, encode, send, wait, receive, each once: workers tell how long, not
- * when.
+ * The workers of a machine have one clock. Machines have clocks of their own; where the workers of a step
+ * end it together, when its rounds have closed, it is known how far these are apart (late.h), and all
+ * stand on one. Where they do not, each machine whose clock is not known begins at 0. Within a step, parts
+ * stand in the order compute, encode, send, wait, receive, each once: workers tell how long, not when.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <jansson.h>
+#include <stdlib.h>
 
 #include "launch/page/feed_state.h"
 
@@ -80,68 +81,105 @@ last_rows(const struct waits *waits, uint32_t count)
     return (struct span){.from = wanted > kept ? wanted : kept, .to = waits->number};
 }
 
-/* When a worker began a step, on the clock of all. False: it has not told of it, or not when. */
-static bool
-begin_of(const struct feed *feed, uint64_t row, uint32_t rank, int64_t *at_us_p)
+/* When a worker began a step, on the clock that counts, or its own if that is not known. */
+static int64_t
+begin_of(const struct feed *feed, uint32_t rank, const struct psi_step_times *times)
 {
-    const struct waits *waits = &feed->waits;
-    const struct psi_step_times *times =
-        waits_times(waits, waits->rows[row % WAITS_KEPT].step, rank);
-    const int64_t end_us = times != NULL ? late_end_us(&waits->late, rank, times) : 0;
+    int64_t offset_us;
 
-    if (end_us == 0) {
-        return false;
+    if (!late_offset_us(&feed->waits.late, rank, &offset_us)) {
+        offset_us = 0;
     }
-    *at_us_p = end_us - times->total_us;
-    return true;
+    return (int64_t)(times->end_us - (uint64_t)offset_us) - times->total_us;
 }
 
-/* The first of them all: there the timeline begins. */
-static int64_t
-find_beginning(const struct feed *feed, struct span rows)
+/* What all workers told of the step of a row, by rank; NULL: it is too long ago. */
+static const struct psi_step_times *
+times_of(const struct feed *feed, uint64_t row)
 {
-    int64_t first_us = INT64_MAX;
-    int64_t at_us;
+    return waits_times(&feed->waits, feed->waits.rows[row % WAITS_KEPT].step);
+}
 
+static bool
+has_told(const struct psi_step_times *times)
+{
+    return times->total_us > 0 && times->end_us > 0;
+}
+
+/* Whose timeline a worker shares: WAITS_NOBODY, that of all whose clocks are known. */
+static uint32_t
+line_of(const struct feed *feed, uint32_t rank)
+{
+    int64_t offset_us;
+
+    return late_offset_us(&feed->waits.late, rank, &offset_us) ? WAITS_NOBODY
+                                                               : late_home(&feed->waits.late, rank);
+}
+
+/* Where the timeline begins that a worker shares: with the first step of them all. */
+static void
+find_beginnings(const struct feed *feed, struct span rows, uint32_t workers, int64_t *first_us)
+{
+    int64_t of_all_us = INT64_MAX;
+
+    for (uint32_t rank = 0; rank < workers; rank++) {
+        first_us[rank] = INT64_MAX;
+    }
     for (uint64_t row = rows.from; row < rows.to; row++) {
-        for (uint32_t rank = 0; rank < feed->workers; rank++) {
-            if (begin_of(feed, row, rank, &at_us) && at_us < first_us) {
-                first_us = at_us;
-            }
+        const struct psi_step_times *times = times_of(feed, row);
+
+        for (uint32_t rank = 0; times != NULL && rank < workers; rank++) {
+            const uint32_t line = line_of(feed, rank);
+            int64_t *first = line == WAITS_NOBODY ? &of_all_us : &first_us[line];
+            const int64_t at_us = begin_of(feed, rank, &times[rank]);
+
+            *first = has_told(&times[rank]) && at_us < *first ? at_us : *first;
         }
     }
-    return first_us;
+    for (uint32_t rank = 0; rank < workers; rank++) {
+        const uint32_t line = line_of(feed, rank);
+
+        first_us[rank] = line == WAITS_NOBODY ? of_all_us : first_us[line]; /* it comes before */
+    }
 }
 
 static void
-add_steps(json_t *events, const struct feed *feed, uint32_t count)
+add_steps(json_t *events, const struct feed *feed, uint32_t workers, uint32_t count)
 {
     const struct span rows = last_rows(&feed->waits, count);
-    const int64_t beginning_us = find_beginning(feed, rows);
-    int64_t at_us;
+    int64_t *first_us = calloc(workers > 0 ? workers : 1, sizeof(*first_us));
 
+    if (first_us == NULL) {
+        return;
+    }
+    find_beginnings(feed, rows, workers, first_us);
     for (uint64_t row = rows.from; row < rows.to; row++) {
-        for (uint32_t rank = 0; rank < feed->workers; rank++) {
-            if (begin_of(feed, row, rank, &at_us)) {
-                add_step(events, rank,
-                         waits_times(&feed->waits, feed->waits.rows[row % WAITS_KEPT].step, rank),
-                         at_us - beginning_us);
+        const struct psi_step_times *times = times_of(feed, row);
+
+        for (uint32_t rank = 0; times != NULL && rank < workers; rank++) {
+            if (has_told(&times[rank])) {
+                add_step(events, rank, &times[rank],
+                         begin_of(feed, rank, &times[rank]) - first_us[rank]);
             }
         }
     }
+    free(first_us);
 }
 
-/* How far each clock was found to be ahead of the one that counts. */
+/* How far each clock is ahead of the one that counts; null: nobody knows. */
 static json_t *
-tell_clocks(const struct feed *feed)
+tell_clocks(const struct feed *feed, uint32_t workers)
 {
     json_t *clocks = json_object();
+    int64_t offset_us;
     char name[32];
 
-    for (uint32_t rank = 0; rank < feed->workers && rank < feed->waits.workers; rank++) {
+    for (uint32_t rank = 0; rank < workers; rank++) {
+        const bool known = late_offset_us(&feed->waits.late, rank, &offset_us);
+
         snprintf(name, sizeof(name), "worker %u", rank);
         json_object_set_new(clocks, name,
-                            json_integer((json_int_t)late_offset_us(&feed->waits.late, rank)));
+                            known ? json_integer((json_int_t)offset_us) : json_null());
     }
     return clocks;
 }
@@ -152,12 +190,14 @@ feed_trace(struct feed *feed, uint32_t steps)
     json_t *trace = json_object();
     json_t *events = json_array();
     json_t *other = json_object();
+    uint32_t workers;
     char *document;
 
     pthread_mutex_lock(&feed->lock);
+    workers = feed->workers < feed->waits.workers ? feed->workers : feed->waits.workers;
     add_names(events, feed);
-    add_steps(events, feed, steps);
-    json_object_set_new(other, "clock_offsets_us", tell_clocks(feed));
+    add_steps(events, feed, workers, steps);
+    json_object_set_new(other, "clock_offsets_us", tell_clocks(feed, workers));
     pthread_mutex_unlock(&feed->lock);
     json_object_set_new(trace, "displayTimeUnit", json_string("ms"));
     json_object_set_new(trace, "otherData", other);

@@ -33,7 +33,8 @@ waits_init(struct waits *waits, uint32_t workers)
 {
     const uint32_t fair = CELLS / (workers > 0 ? workers : 1);
 
-    *waits = (struct waits){.workers = workers > 0 ? workers : 1, .waits_for_workers = true};
+    *waits = (struct waits){
+        .workers = workers > 0 ? workers : 1, .waits_for_workers = true, .ends_together = true};
     waits->there = waits->workers;
     waits->window = fair < WINDOW_MIN ? WINDOW_MIN : fair > WINDOW_MAX ? WINDOW_MAX : fair;
     waits->steps = calloc(waits->window, sizeof(*waits->steps));
@@ -214,16 +215,21 @@ fill_row(const struct waits *waits, uint32_t slot, uint32_t middle_rank, uint32_
 static void
 make_row(struct waits *waits, uint32_t slot)
 {
-    struct waits_row row = {.step = waits->steps[slot].step, .worker = WAITS_NOBODY};
+    struct waits_row row = {
+        .step = waits->steps[slot].step, .worker = WAITS_NOBODY, .clock = WAITS_NOBODY};
+    const bool knows_end = late_learn(&waits->late, cell(waits, slot, 0), waits->ends_together);
     uint32_t count;
 
-    waits->knows_late = late_learn(&waits->late, cell(waits, slot, 0)) && waits->waits_for_workers;
+    waits->knows_late = knows_end && waits->ends_together;
     count = sort_workers(waits, slot);
     if (count == 0) {
         return;
     }
     fill_row(waits, slot, waits->order[(count - 1) / 2], waits->order[count - 1], &row);
-    row.end_us = waits->knows_late ? waits->late.ended_us : 0;
+    if (knows_end) {
+        row.end_us = waits->late.ended_us;
+        row.clock = waits->late.reference;
+    }
     row.worker = count > 1 ? waits->order[count - 1] : WAITS_NOBODY;
     row.server = last_server(waits, slot, count);
     add_to_whole(waits, &row);
@@ -366,13 +372,15 @@ waits_leave(struct waits *waits, uint32_t rank)
 }
 
 const struct psi_step_times *
-waits_times(const struct waits *waits, uint64_t step, uint32_t rank)
+waits_times(const struct waits *waits, uint64_t step)
 {
-    for (uint32_t slot = 0; slot < waits->window; slot++) {
-        const struct psi_step_times *times = cell(waits, slot, rank);
+    uint32_t slot = waits->next;
 
-        if (times->step == step && times->total_us > 0) {
-            return times;
+    for (uint32_t i = 0; i < waits->window;
+         i++) { /* of a step that was made again, the last time */
+        slot = slot > 0 ? slot - 1 : waits->window - 1;
+        if (waits->steps[slot].told > 0 && waits->steps[slot].step == step) {
+            return cell(waits, slot, 0);
         }
     }
     return NULL;

@@ -2,7 +2,8 @@
  * waits.h - who waits for whom, from the times that workers tell of their steps.
  *
  * Workers of a step begin together: all were answered when the same rounds closed, and how late one
- * goes on is known (late.h). Whoever was done last before it waited, because it was busy longest or
+ * goes on is known (late.h). With a bound on staleness this is so but roughly, and how late one goes on
+ * is not known. Whoever was done last before it waited, because it was busy longest or
  * began late, is the one that the others waited for, by as much as they were done earlier; what is
  * left of their waiting went to servers and the network.
  */
@@ -42,7 +43,8 @@ struct waits_row {
     uint32_t server;   /* the last that answered; WAITS_NOBODY: not known */
     uint32_t slow_us;  /* how long that one computed */
     float ratio;       /* compute of the slowest : compute of the one in the middle */
-    int64_t end_us;    /* on the clock of some worker; 0: not known */
+    int64_t end_us;    /* on the clock of some worker, ... */
+    uint32_t clock;    /* ... which is this one; WAITS_NOBODY: not known */
 };
 
 /* All steps of the job, in sum: one that was told counts for those before it that were not. */
@@ -72,7 +74,8 @@ struct waits {
     uint64_t begun;              /* `number` when the job was begun, or begun anew */
     struct waits_row *rows;      /* owned; [number % WAITS_KEPT] */
     struct waits_whole whole;
-    bool waits_for_workers; /* some table has rounds or a bound */
+    bool waits_for_workers; /* some table has rounds or a bound ... */
+    bool ends_together;     /* ... and all have rounds that close with all workers */
     uint32_t apply_us;      /* of the busiest server, for a step, lately */
 };
 
@@ -108,7 +111,7 @@ struct waits_sum {
 
 struct waits_sum waits_sum(const struct waits *waits);
 
-/* What a worker told of a step; NULL: nothing, or it is too long ago. */
-const struct psi_step_times *waits_times(const struct waits *waits, uint64_t step, uint32_t rank);
+/* What workers told of a step, by rank: those with total_us 0 have not. NULL: it is too long ago. */
+const struct psi_step_times *waits_times(const struct waits *waits, uint64_t step);
 
 #endif

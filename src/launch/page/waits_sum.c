@@ -99,16 +99,23 @@ ratio_of(const struct waits *waits, uint32_t rows, uint32_t worker)
     return middle_us > 0 ? (float)slow_us / (float)middle_us : 1;
 }
 
+/* By one clock: of two, the difference says nothing. */
+static bool
+is_recent(const struct waits_row *last, const struct waits_row *row)
+{
+    return last->clock != WAITS_NOBODY && row->clock == last->clock &&
+           row->end_us <= last->end_us && last->end_us - row->end_us < WAITS_LOOK_US;
+}
+
 /* Of fast steps some are told: a few of these may well miss who is slow now and then. */
 static uint32_t
 rows_to_look_at(const struct waits *waits)
 {
     const uint64_t known = waits->number - waits->begun;
-    const int64_t last_us = known > 0 ? row_back(waits, 0)->end_us : 0;
     uint32_t rows = known < WAITS_LOOK ? (uint32_t)known : WAITS_LOOK;
 
-    while (rows < known && rows < WAITS_LOOK_MAX && row_back(waits, rows)->end_us != 0 &&
-           last_us - row_back(waits, rows)->end_us < WAITS_LOOK_US) {
+    while (rows < known && rows < WAITS_LOOK_MAX &&
+           is_recent(row_back(waits, 0), row_back(waits, rows))) {
         rows++;
     }
     return rows;

@@ -146,6 +146,7 @@ look_at_processes(const struct run *run)
                                             .role = roles[role],
                                             .index = index,
                                             .host = host_of(run, slot),
+                                            .machine = run->layout->machine_of[slot],
                                             .pid = run->processes[slot].pid,
                                             .state = state_of(run, slot)});
     }
