@@ -39,8 +39,8 @@ class Progress:
 
     def _tell(self, report: Any, step: int, now: float) -> None:
         self._asked = self.remaining
-        left = self.remaining() if self.remaining is not None else math.inf
-        total = step + left if math.isfinite(left) and left >= 0 else 0.0
+        left = _steps_left(self.remaining)
+        total = step + left if left >= 0 and math.isfinite(left) else 0.0
         if total != self._total:
             self._total = total
             report(step, "steps_total", total)
@@ -53,6 +53,15 @@ class Progress:
         used = _gpu_bytes()
         if used > 0:
             report(step, "gpu_bytes", used)
+
+
+def _steps_left(remaining: Callable[[], float] | None) -> float:
+    """What a library says; infinite: it does not know. Its answer is computed by code that is not ours, of any version:
+    a training goes on whatever comes of it."""
+    try:
+        return math.inf if remaining is None else float(remaining())
+    except Exception:  # pylint: disable=broad-exception-caught
+        return math.inf
 
 
 def _gpu_bytes() -> int:

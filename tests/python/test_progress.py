@@ -127,16 +127,58 @@ LIGHTNING = """
 """
 
 
+# Both optimizers step for each batch.
+TWO_OPTIMIZERS = LIGHTNING.replace("""            self.layer = torch.nn.Linear(4, 1)
+""", """            self.layer = torch.nn.Linear(4, 1)
+            self.other = torch.nn.Linear(4, 1)
+            self.automatic_optimization = False
+""").replace("""            return (self.layer(batch[0]) - batch[1]).square().mean()
+""", """            for optimizer, layer in zip(self.optimizers(), (self.layer, self.other)):
+                optimizer.zero_grad()
+                self.manual_backward((layer(batch[0]) - batch[1]).square().mean())
+                optimizer.step()
+""").replace("return torch.optim.SGD(self.parameters(), lr=0.01)",
+             "return [torch.optim.SGD(layer.parameters(), lr=0.01) for layer in (self.layer, self.other)]")
+
+
 @pytest.mark.parametrize("module, script, steps, total", [
     ("keras", KERAS.replace("FITS", "1"), 12, 12),
     ("keras", KERAS.replace("FITS", "2"), 24, None),  # who trains twice may train a third time
     ("transformers", HUGGINGFACE, 12, 12),
     ("lightning", LIGHTNING, 12, 12),
+    ("pytorch_lightning", "    import pytorch_lightning\n" + LIGHTNING, 12, 12),
+    ("lightning", TWO_OPTIMIZERS, None, None),
     ("torch", SCRIPT, 16, None),
-], ids=["keras", "keras twice", "transformers", "lightning", "a loop"])
+], ids=["keras", "keras twice", "transformers", "lightning", "two lightnings", "two optimizers", "a loop"])
 def test_libraries_that_know_their_end_tell_it(job, module, script, steps, total):  # noqa: F811
     """If this fails, nobody sees when a job will end whose library knows it; or an end is claimed that nobody knows."""
     pytest.importorskip(module)
     done = job(script)
     assert done.code == 0, done.err
-    assert expected(done) == (steps, total)
+    seen = expected(done)
+    assert seen == (seen[0] if steps is None else steps, total)
+
+
+def raises(problem):
+    def remaining():
+        raise problem
+
+    return remaining
+
+
+@pytest.mark.parametrize("remaining", [
+    raises(ZeroDivisionError()), raises(AttributeError("another version")), lambda: None, lambda: "soon",
+    lambda: 10 ** 400, lambda: float("nan"), lambda: -1,
+], ids=["division", "attribute", "none", "text", "huge", "nan", "negative"])
+def test_a_library_that_cannot_say_ends_no_training(monkeypatch, remaining):
+    """If this fails, a training ends because somebody wanted to know how long it would be."""
+    monkeypatch.syspath_prepend(str(TREE / "python"))
+    import poseidon
+    from poseidon._progress import Progress
+
+    told = []
+    monkeypatch.setattr(poseidon, "report", lambda *words: told.append(words))
+    progress = Progress()
+    progress.remaining = remaining
+    progress.step(1)
+    assert told == [(1,)]  # and no end is claimed

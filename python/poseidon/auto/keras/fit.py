@@ -152,12 +152,14 @@ class KerasSession(Session):
 
     def begin_training(self, model, params, first_epoch):
         """fit knows how long it will be, unless the data has no length."""
+        begun = self._steps
         steps, epochs = (params or {}).get("steps"), (params or {}).get("epochs")
-        if steps is None or epochs is None:
-            steps = math.inf
-        together = getattr(model, "steps_per_execution", 1) or 1  # Keras tells of these once
-        end = self._steps + math.ceil(steps / together) * (epochs - first_epoch) if math.isfinite(steps) else math.inf
-        self.expect_steps(lambda: end - self._steps)
+
+        def remaining():  # whoever asks takes what is raised for not knowing
+            together = getattr(model, "steps_per_execution", 1) or 1  # Keras tells of these once
+            return begun + math.ceil(steps / together) * (epochs - first_epoch) - self._steps
+
+        self.expect_steps(remaining)
 
     def trained(self, model, pieces, logs=None):
         """A step is over."""

@@ -56,12 +56,16 @@ def watch_skorch(session: TorchSession, net: Any) -> None:
 
 def watch_lightning(session: TorchSession, trainer: Any) -> None:
     """The module lightning.pytorch.trainer.trainer, or pytorch_lightning's."""
-    trainer.Trainer.fit = counting(session, trainer.Trainer.fit, _steps_left)
+    if "_poseidon_knows" not in vars(trainer.Trainer):  # both names may be imported, and one tells of both
+        trainer.Trainer._poseidon_knows = True
+        trainer.Trainer.fit = counting(session, trainer.Trainer.fit, _steps_left)
 
 
 def _steps_left(trainer: Any) -> float:
     """After the step that is being made, which it has not counted yet. It would load its data to find out, if it had
-    not yet."""
+    not yet; and it counts the steps of all optimizers, but expects those of one."""
+    if trainer.train_dataloader is None or len(trainer.optimizers) != 1:
+        return math.inf
     return trainer.estimated_stepping_batches - trainer.global_step - 1
 
 
