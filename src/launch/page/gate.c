@@ -127,14 +127,15 @@ gate_is_host(const char *host, const char *name)
     return bytes > 0 && bytes == strlen(name) && strncasecmp(host, name, bytes) == 0;
 }
 
-/* Whether the page's certificate is for that host. */
+/* Whether the page's certificate is for that host. A dot before a name would stand for all names below
+ * it. */
 static bool
 is_certified(const struct gate *gate, const char *host)
 {
     const size_t bytes = host_bytes(host);
     char name[GATE_HOST_BYTES];
 
-    if (gate->certificate == NULL || bytes == 0 || bytes >= sizeof(name)) {
+    if (gate->certificate == NULL || bytes == 0 || bytes >= sizeof(name) || host[0] == '.') {
         return false;
     }
     if (host[0] == '[') {

@@ -126,8 +126,9 @@ test_names_of_the_certificate(void **state)
                                        "a.pool.example.org", "10.1.2.3:443",
                                        "[fd00::7]:443",      "localhost"};
     static const char *const strange[] = {
-        "example.org",  "evil.example", "a.b.pool.example.org", "job.example.org.x", "10.1.2.4", "",
-        "[fd00::8]:443"};
+        "example.org",       "evil.example", "a.b.pool.example.org",
+        "job.example.org.x", "10.1.2.4",     "",
+        "[fd00::8]:443",     ".example.org", ".org"};
     struct gate_request request = {.method = "GET"};
     struct gate other;
     char pem[4096];
