@@ -82,8 +82,9 @@ refuse_closed(int fd, const char *what, struct psd_error *err)
     return psi_fail(
         err, PSD_ERR_INVALID,
         "descriptor %d (PSD_SECRET_FD), by which psd_run hands the job's secret down, %s: "
-        "what started this process has closed it. Let it pass that on (Python's subprocess: "
-        "pass_fds=[int(os.environ['PSD_SECRET_FD'])]; sudo: -C %d); or use a file: psd_run "
+        "what started this process has closed it, or it was taken for something else. "
+        "Let it pass that on (Python's subprocess: pass_fds=[int(os.environ['PSD_SECRET_FD'])]; "
+        "sudo: -C %d); or use a file: psd_run "
         "--secret_file FILE "
         "(psd_run secret FILE makes it), and PSD_SECRET_FILE=FILE for this process",
         fd, what, fd + 1);
