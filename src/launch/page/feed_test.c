@@ -180,7 +180,8 @@ test_a_worker_that_is_stopped_is_named(void **state)
     }
     feed_sentence(feed, text, sizeof(text));
     assert_string_equal(text, "step 47: 77 % of the time everybody waited for worker 1 on node1, "
-                              "which went on late: it was stopped, or had no core");
+                              "which went on late: it was stopped, had no core, or its values came "
+                              "late");
     feed_destroy(feed);
 }
 

@@ -47,7 +47,8 @@ static void
 say_why(const struct waits_sum *sum, char *text_p, size_t size)
 {
     if (2 * sum->late_us > sum->worker_us) {
-        snprintf(text_p, size, "which went on late: it was stopped, or had no core");
+        snprintf(text_p, size,
+                 "which went on late: it was stopped, had no core, or its values came late");
     } else {
         snprintf(text_p, size, "which computed %.1fx as long as the median", (double)sum->ratio);
     }
