@@ -15,6 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <sys/stat.h>
+
 #include "base/fail.h"
 #include "launch/page/feed.h"
 #include "launch/page/page.h"
@@ -190,12 +192,24 @@ serve(struct watched *watched, struct page *page, int signals)
     page_end(page);
 }
 
+/* Where nobody has logged in, as under sudo or in a batch job, it may be somebody else's, or not there. */
+static const char *
+private_directory(void)
+{
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    struct stat info;
+
+    return runtime != NULL && runtime[0] == '/' && stat(runtime, &info) == 0 &&
+                   S_ISDIR(info.st_mode) && info.st_uid == geteuid()
+               ? runtime
+               : "/tmp";
+}
+
 /* Elsewhere than on a terminal others may read it: then it is in a file, and that is named. path_p: of
  * the file, which goes with the page; "": there is none. */
 static psd_status
 invite(const struct page *page, char path_p[PATH_MAX], struct psd_error *err)
 {
-    const char *directory = getenv("XDG_RUNTIME_DIR");
     char address[PAGE_ADDRESS_BYTES];
     int fd;
 
@@ -206,12 +220,14 @@ invite(const struct page *page, char path_p[PATH_MAX], struct psd_error *err)
         fflush(stdout);
         return PSD_OK;
     }
-    snprintf(path_p, PATH_MAX, "%.4000s/psd_page_address.XXXXXX",
-             directory != NULL && directory[0] == '/' ? directory : "/tmp");
+    snprintf(path_p, PATH_MAX, "%.4000s/psd_page_address.XXXXXX", private_directory());
     fd = mkostemp(path_p, O_CLOEXEC); /* mode 0600 */
     if (fd < 0) {
+        const psd_status status =
+            psi_fail_errno(err, PSD_ERR_IO, "make %.400s for the address of the page", path_p);
+
         path_p[0] = '\0';
-        return psi_fail_errno(err, PSD_ERR_IO, "a file for the address of the page");
+        return status;
     }
     if (dprintf(fd, "%s\n", address) < 0) {
         close(fd);

@@ -136,7 +136,7 @@ add_process(struct table *table, const json_t *process, bool whole)
     table_cell(table, "%s", text_of(process, "machine"));
     table_cell(table, "%s", command);
     table_cell(table, "%s", text_of(process, "hostname"));
-    if (number_of(process, "pid") > 0) {
+    if (number_of(process, "pid") > 0 && strcmp(text_of(process, "state"), "running") == 0) {
         table_cell(table, "%lld", number_of(process, "pid"));
     } else {
         table_cell(table, "-");
@@ -273,11 +273,14 @@ verb_page(int argc, char *const *argv)
     if (!verb_choose_job(rest, VERB_PAGE, name, &code)) {
         return code;
     }
-    if (jobs_ask(name, "page\n", &answer, &err) != PSD_OK) {
+    /* Elsewhere than on a terminal others may read it. */
+    if (jobs_ask(name, isatty(STDOUT_FILENO) ? "page\n" : "page file\n", &answer, &err) != PSD_OK) {
         fprintf(stderr, "psd_run: %s\n", err.text);
         return WATCH_CODE_CANNOT_START;
     }
-    code = strncmp(answer, "http", 4) == 0 ? 0 : WATCH_CODE_CANNOT_START;
+    code = strncmp(answer, "http", 4) == 0 || strncmp(answer, "watch ", 6) == 0
+               ? 0
+               : WATCH_CODE_CANNOT_START;
     fputs(code == 0 ? "" : "psd_run: ", stderr);
     fputs(answer, code == 0 ? stdout : stderr);
     free(answer);

@@ -33,7 +33,7 @@ stop_job(struct run *run, bool at_once, const char *by)
     }
 }
 
-/* "show", "feed", "trace 20", "what", "page", and those above. */
+/* "show", "feed", "trace 20", "what", "page", "page file", and those above. */
 static char *
 answer(void *context, const char *line)
 {
@@ -56,6 +56,9 @@ answer(void *context, const char *line)
     }
     if (strcmp(line, "page\n") == 0) {
         return run_page_address(run);
+    }
+    if (strcmp(line, "page file\n") == 0) {
+        return run_page_file(run);
     }
     if (control_wants_stop(line, &now, by)) {
         stop_job(run, now, by);

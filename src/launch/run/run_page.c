@@ -118,13 +118,30 @@ say_tunnel(struct run *run)
     }
 }
 
+/* Into a file of the user alone, which goes with the job. */
+static psd_status
+write_address(const struct run *run, struct psd_error *err)
+{
+    char address[PAGE_ADDRESS_BYTES];
+    char line[PAGE_ADDRESS_BYTES + 1];
+    char path[4096];
+    psd_status status;
+
+    page_address(run->page, address);
+    snprintf(path, sizeof(path), "%.4000s/page_address", run->directory);
+    snprintf(line, sizeof(line), "%s\n", address);
+    status = token_write(path, line, err);
+    if (status == PSD_OK) {
+        snprintf(run->args->shown->address_path, sizeof(path), "%s", path);
+    }
+    return status;
+}
+
 static void
 invite(struct run *run)
 {
     struct psd_error err = {0};
     char address[PAGE_ADDRESS_BYTES];
-    char line[PAGE_ADDRESS_BYTES + 1];
-    char path[4096];
 
     page_address(run->page, address);
     if (run->console.terminal) {
@@ -132,15 +149,13 @@ invite(struct run *run)
         say_tunnel(run);
         return;
     }
-    snprintf(path, sizeof(path), "%.4000s/page_address", run->directory);
-    snprintf(line, sizeof(line), "%s\n", address);
-    if (token_write(path, line, &err) != PSD_OK) {
+    if (write_address(run, &err) != PSD_OK) {
         console_say(&run->console, "%s; \"psd_run page %s\" tells where the job's page is",
                     err.text, run->args->job);
         return;
     }
-    snprintf(run->args->shown->address_path, sizeof(path), "%s", path);
-    console_say(&run->console, "watch the job at the address in %s", path);
+    console_say(&run->console, "watch the job at the address in %s",
+                run->args->shown->address_path);
     say_tunnel(run);
 }
 
@@ -191,6 +206,8 @@ run_page_begin(struct run *run)
     shown->has_begun = true;
 }
 
+static const char no_page[] = "this job has no page (--page off, or it said why when it began)\n";
+
 char *
 run_page_address(const struct run *run)
 {
@@ -198,10 +215,29 @@ run_page_address(const struct run *run)
     char *text = NULL;
 
     if (run->page == NULL) {
-        return strdup("this job has no page (--page off, or it said why when it began)\n");
+        return strdup(no_page);
     }
     page_address(run->page, address);
     return asprintf(&text, "%s\n", address) < 0 ? NULL : text;
+}
+
+char *
+run_page_file(const struct run *run)
+{
+    struct psd_error err = {0};
+    char *text = NULL;
+    int bytes;
+
+    if (run->page == NULL) {
+        return strdup(no_page);
+    }
+    if (run->args->shown->address_path[0] == '\0' && write_address(run, &err) != PSD_OK) {
+        bytes = asprintf(&text, "%s; a terminal is told the address itself\n", err.text);
+    } else {
+        bytes =
+            asprintf(&text, "watch the job at the address in %s\n", run->args->shown->address_path);
+    }
+    return bytes < 0 ? NULL : text;
 }
 
 static void

@@ -17,6 +17,9 @@ void run_page_begin(struct run *run);
 /* "http://...\n" for psd_run page, owned by the caller; with what is in its way instead. */
 char *run_page_address(const struct run *run);
 
+/* The same for one without a terminal: "watch the job at the address in FILE\n", a file of the user alone. */
+char *run_page_file(const struct run *run);
+
 /* The attempt is over, and the feed knows it: writes report.html. Open pages wait for shown_end(), or for
  * the next attempt. */
 void run_page_end(struct run *run);
