@@ -234,8 +234,11 @@ run_page_file(const struct run *run)
     if (run->args->shown->address_path[0] == '\0' && write_address(run, &err) != PSD_OK) {
         bytes = asprintf(&text, "%s; a terminal is told the address itself\n", err.text);
     } else {
-        bytes =
-            asprintf(&text, "watch the job at the address in %s\n", run->args->shown->address_path);
+        char *whole = realpath(run->args->shown->address_path, NULL); /* who asks is elsewhere */
+
+        bytes = asprintf(&text, "watch the job at the address in %s\n",
+                         whole != NULL ? whole : run->args->shown->address_path);
+        free(whole);
     }
     return bytes < 0 ? NULL : text;
 }
