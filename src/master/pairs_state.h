@@ -26,6 +26,14 @@ struct copy {
     bool is_placed;   /* it has been told to take the place */
 };
 
+/* What a lane that stands by says of itself to a master that returned. */
+struct claim {
+    uint64_t number; /* of the copy; 0: it is none ... */
+    uint32_t server; /* ... of that lane ... */
+    uint32_t lane;
+    bool eligible; /* ... and has all that was told */
+};
+
 enum pair_stage {
     PAIR_NONE,    /* it has no copy */
     PAIR_FORMING, /* it has one that may lack something */
@@ -69,5 +77,10 @@ psd_status master_on_copy(struct session *session, const void *body, size_t byte
                           struct psd_error *err);
 psd_status master_on_pair_lost(struct session *session, const void *body, size_t bytes,
                                struct psd_error *err);
+
+/* done.c */
+/* The number of a copy is crossed out: lanes keep it in mind, by that mark. Do they? */
+uint64_t master_done_cross_out(struct master *master);
+bool master_done_has_crossed_out(const struct master *master, uint64_t mark);
 
 #endif

@@ -23,10 +23,10 @@ master_on_copy(struct session *session, const void *body, size_t bytes, struct p
     (void)bytes;
     (void)err;
     if (session->hello.role == PSI_ROLE_STANDBY) {
-        session->copy = frame->seq;
-        session->copy_server = frame->rank;
-        session->copy_lane = frame->chunk;
-        session->copy_eligible = frame->status == PSD_OK;
+        session->claim.number = frame->seq;
+        session->claim.server = frame->rank;
+        session->claim.lane = frame->chunk;
+        session->claim.eligible = frame->status == PSD_OK;
         master_wake_at(session->master, 0);
     }
     return PSD_OK;
@@ -41,9 +41,9 @@ find_claim(const struct master *master, const struct member *lane)
     for (const struct session *session = session_first(master); session != NULL;
          session = session_next(session)) {
         if (session->guest.conn != NULL && session->kind == SESSION_OBSERVER &&
-            session->copy > master->server[lane->rank].pair.crossed &&
-            session->copy_server == lane->rank && session->copy_lane == lane->lane &&
-            (found == NULL || session->copy > found->copy)) {
+            session->claim.number > master->server[lane->rank].pair.crossed &&
+            session->claim.server == lane->rank && session->claim.lane == lane->lane &&
+            (found == NULL || session->claim.number > found->claim.number)) {
             found = session;
         }
     }
@@ -76,7 +76,8 @@ master_promoted_knocks(const struct master *master, const struct member *lane)
 static bool
 fits_report(const struct member *lane, const struct session *claim)
 {
-    return claim != NULL && (!master_lane_has_told(lane) || lane->report->pair == claim->copy);
+    return claim != NULL &&
+           (!master_lane_has_told(lane) || lane->report->pair == claim->claim.number);
 }
 
 bool
@@ -119,12 +120,12 @@ restore_promotion(const struct master *master, struct server *server)
             pair->copy[i].life = lane->life;
             continue;
         }
-        if (promoted == NULL && (claim == NULL || !claim->copy_eligible)) {
+        if (promoted == NULL && (claim == NULL || !claim->claim.eligible)) {
             return false;
         }
         note_copy(&pair->copy[i], promoted != NULL ? promoted : claim);
         pair->copy[i].is_placed = promoted != NULL;
-        pair->number = promoted == NULL ? claim->copy : pair->number;
+        pair->number = promoted == NULL ? claim->claim.number : pair->number;
     }
     pair->stage = PAIR_WHOLE;
     server->is_promoting = true;
@@ -145,15 +146,15 @@ restore_pair(const struct master *master, struct server *server)
             master_lane_has_told(lane) ? NULL : find_promoted(master, lane);
         const struct session *claim = promoted != NULL ? promoted : find_claim(master, lane);
 
-        if (promoted == NULL &&
-            (!fits_report(lane, claim) || (pair->number != 0 && claim->copy != pair->number))) {
+        if (promoted == NULL && (!fits_report(lane, claim) ||
+                                 (pair->number != 0 && claim->claim.number != pair->number))) {
             return false;
         }
-        pair->number = promoted == NULL ? claim->copy : pair->number;
+        pair->number = promoted == NULL ? claim->claim.number : pair->number;
         pair->process = claim->hello.host;
         note_copy(&pair->copy[i], claim);
         pair->copy[i].is_placed = promoted != NULL;
-        pair->copy[i].eligible = promoted != NULL || claim->copy_eligible ||
+        pair->copy[i].eligible = promoted != NULL || claim->claim.eligible ||
                                  (master_lane_has_told(lane) && lane->report->is_eligible);
         whole = whole && pair->copy[i].eligible;
     }

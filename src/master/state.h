@@ -66,10 +66,7 @@ struct session {
     struct psi_hello hello; /* from WAITING on */
     struct member *member;  /* MEMBER */
     struct subscription subscription;
-    uint64_t copy;        /* stood by: it says that it is the copy of that number ... */
-    uint32_t copy_server; /* ... of that lane ... */
-    uint32_t copy_lane;
-    bool copy_eligible; /* ... and has all that was told */
+    struct claim claim; /* stood by: whose copy it says that it is */
     bool hushed;        /* it is refused, and that is no news */
     bool placed;        /* stood by, and has been given a place: it comes again as a member */
     uint64_t heard_ns;
@@ -562,10 +559,6 @@ void master_done_say(struct master *master, struct worker *worker, const struct 
 void master_done_resend(struct master *master, struct member *lane);
 void master_done_look(struct master *master); /* a lane was lost: perhaps all the others have it */
 bool master_done_is_kept(const struct master *master);
-
-/* The number of a copy is crossed out: lanes keep it in mind, by that mark. Do they? */
-uint64_t master_done_cross_out(struct master *master);
-bool master_done_has_crossed_out(const struct master *master, uint64_t mark);
 
 /* All workers have come to so many barriers of loads: have all lanes that in mind? */
 bool master_done_keeps_load(struct master *master, uint64_t barriers);
