@@ -61,7 +61,7 @@ tell_table(struct feed *feed, uint32_t id, uint32_t staleness, uint32_t backup_w
                                            .dtype = PSD_F32,
                                            .staleness = staleness,
                                            .backup_workers = backup_workers},
-                                  .loads = {.servers = 1}};
+                                  .loads = {.servers = 1, .first_place = {0, 1}}};
 
     snprintf(info.spec.name, sizeof(info.spec.name), "table %u", id);
     feed_table(feed, &info);
