@@ -124,6 +124,18 @@ def wait_for(condition, seconds=10.0, what="condition"):
         time.sleep(0.01)
 
 
+def digests(job):
+    """Of all that two workers were given, in all steps; theirs may differ by what lies behind their gradients."""
+    found = re.findall(r"values ([0-9a-f]{40})", job.stdout())
+    assert len(found) == 2, job.stdout() + job.stderr()
+    return sorted(found)
+
+
+def result(job):
+    (directory,) = (job.directory / "logs").iterdir()
+    return json.loads((directory / "result.json").read_text())
+
+
 def end_all(left):
     """Kills what a failed test leaves: things that have a process."""
     for one in left:

@@ -11,7 +11,7 @@ import uuid
 
 import pytest
 
-from helpers import BRISK, DEAD_MS, program, python_worker, wait_for
+from helpers import BRISK, DEAD_MS, digests, program, python_worker, result, wait_for
 
 # Three chunks a table, and a small table whose values go another way.
 SUMS = ("--sum", "--awkward", "--elements", 150_000, "--steps", 60)
@@ -21,18 +21,6 @@ WAYS = {"shared memory": (), "tcp": ("--transport=tcp",)}
 def train(start, *options, servers=1, name="job", arguments=SUMS):
     return start(*BRISK, "--workers", 2, "--servers", servers, *options, "-o", "logs", "--",
                  *python_worker(*arguments), name=name)
-
-
-def digests(job):
-    """Of all that workers were given, in all steps; those of the two differ by what lies behind their gradients."""
-    found = re.findall(r"values ([0-9a-f]{40})", job.stdout())
-    assert len(found) == 2, job.stdout() + job.stderr()
-    return sorted(found)
-
-
-def result(job):
-    (directory,) = (job.directory / "logs").iterdir()
-    return json.loads((directory / "result.json").read_text())
 
 
 def kill(job, name, times):

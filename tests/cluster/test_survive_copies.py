@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """kill -9 of servers that hold parameters and have copies in others (replicas=1): nothing is lost, no bit changes."""
 
-import json
 import os
 import re
 import signal
 
 import pytest
 
-from helpers import BRISK, python_worker, wait_for
+from helpers import BRISK, digests, python_worker, result, wait_for
 
 WAYS = {"shared memory": (), "tcp": ("--transport=tcp",)}
 # Three chunks a table: they lie on all servers.
@@ -18,18 +17,6 @@ UPDATES = ("--awkward", "--elements", 150_000, "--steps", 120)
 def train(start, *options, servers=2, name="job", arguments=UPDATES, replicas=1):
     return start(*BRISK, "--workers", 2, "--servers", servers, "--replicas", replicas, *options, "-o", "logs", "--",
                  *python_worker(*arguments), name=name)
-
-
-def digests(job):
-    """Of all that workers were given, in all steps; both are given the same."""
-    found = re.findall(r"values ([0-9a-f]{40})", job.stdout())
-    assert len(found) == 2, job.stdout() + job.stderr()
-    return sorted(found)
-
-
-def result(job):
-    (directory,) = (job.directory / "logs").iterdir()
-    return json.loads((directory / "result.json").read_text())
 
 
 def is_whole(job, server):

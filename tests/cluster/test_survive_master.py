@@ -2,14 +2,13 @@
 """kill -9 of the master: the others go on, it comes back and knows everything again, and no bit changes."""
 
 import contextlib
-import json
 import os
 import re
 import signal
 
 import pytest
 
-from helpers import BRISK, python_worker, wait_for
+from helpers import BRISK, digests, python_worker, result, wait_for
 
 KINDS = {"sums": ("--sum",), "values": ()}
 
@@ -17,12 +16,6 @@ KINDS = {"sums": ("--sum",), "values": ()}
 def train(start, *options, name="job", arguments=()):
     return start(*BRISK, "--workers", 2, "--servers", 2, *options, "-o", "logs", "--",
                  *python_worker("--awkward", "--elements", 150_000, "--steps", 40, *arguments), name=name)
-
-
-def digests(job):
-    found = re.findall(r"values ([0-9a-f]{40})", job.stdout())
-    assert len(found) == 2, job.stdout() + job.stderr()
-    return sorted(found)
 
 
 def kill_master(job, time=1):
@@ -45,8 +38,7 @@ def test_master_killed_changes_no_bit(start, kind):
     assert digests(job) == digests(calm)
     told = re.findall(r"master .*was killed by signal 9.*; it is started again, .*and the job goes on", job.stderr())
     assert len(told) == 3, job.stderr()
-    (directory,) = (job.directory / "logs").iterdir()
-    failovers = json.loads((directory / "result.json").read_text())["failovers"]
+    failovers = result(job)["failovers"]
     assert [one["process"] for one in failovers] == ["master"] * 3
     assert all(0 < one["seconds"] < 20 for one in failovers)
 

@@ -67,22 +67,29 @@ tell_table(struct feed *feed, uint32_t id, uint32_t staleness, uint32_t backup_w
     feed_table(feed, &info);
 }
 
-/* A step of a worker that computed so long and then waited to the end of it. */
 static void
-tell_step(struct feed *feed, uint32_t rank, uint64_t step, uint32_t compute_us, uint32_t total_us)
+tell_times(struct feed *feed, uint32_t rank, struct psi_step_times times)
 {
     static struct psi_telling telling;
 
     memset(&telling, 0, sizeof(telling));
-    telling.step = step;
+    telling.step = times.step;
     telling.steps = 1;
-    telling.times[0] = (struct psi_step_times){.step = step,
-                                               .total_us = total_us,
-                                               .compute_us = compute_us,
-                                               .wait_us = total_us - compute_us,
-                                               .alone_us = total_us - compute_us,
-                                               .server = 1};
+    telling.times[0] = times;
     feed_told(feed, PSI_ROLE_WORKER, rank, 0, &telling);
+}
+
+/* A step of a worker that computed so long and then waited to the end of it. */
+static void
+tell_step(struct feed *feed, uint32_t rank, uint64_t step, uint32_t compute_us, uint32_t total_us)
+{
+    tell_times(feed, rank,
+               (struct psi_step_times){.step = step,
+                                       .total_us = total_us,
+                                       .compute_us = compute_us,
+                                       .wait_us = total_us - compute_us,
+                                       .alone_us = total_us - compute_us,
+                                       .server = 1});
 }
 
 static void
@@ -139,19 +146,14 @@ test_the_slowest_worker_is_named(void **state)
 static void
 tell_end(struct feed *feed, uint32_t rank, uint64_t step, uint64_t end_us, uint32_t total_us)
 {
-    static struct psi_telling telling;
-
-    memset(&telling, 0, sizeof(telling));
-    telling.step = step;
-    telling.steps = 1;
-    telling.times[0] = (struct psi_step_times){.step = step,
-                                               .total_us = total_us,
-                                               .compute_us = 1000,
-                                               .wait_us = total_us - 1000,
-                                               .alone_us = total_us - 1000,
-                                               .server = 0,
-                                               .end_us = end_us};
-    feed_told(feed, PSI_ROLE_WORKER, rank, 0, &telling);
+    tell_times(feed, rank,
+               (struct psi_step_times){.step = step,
+                                       .total_us = total_us,
+                                       .compute_us = 1000,
+                                       .wait_us = total_us - 1000,
+                                       .alone_us = total_us - 1000,
+                                       .server = 0,
+                                       .end_us = end_us});
 }
 
 /* If this fails, servers are blamed for a worker that was stopped while it waited: it takes that for
@@ -362,20 +364,16 @@ tell_apart(struct feed *feed, uint64_t clock_us)
 {
     for (uint64_t step = 1; step <= 40; step++) {
         for (uint32_t rank = 0; rank < 2; rank++) {
-            static struct psi_telling telling;
             const uint32_t total_us = rank == 1 ? 4000 : 2000;
 
-            memset(&telling, 0, sizeof(telling));
-            telling.step = step;
-            telling.steps = 1;
-            telling.times[0] = (struct psi_step_times){.step = step,
-                                                       .total_us = total_us,
-                                                       .compute_us = rank == 1 ? 3900 : 1000,
-                                                       .wait_us = rank == 1 ? 100 : 1000,
-                                                       .server = 0,
-                                                       .end_us = (UINT64_C(1) << 30) +
-                                                                 step * total_us + clock_us * rank};
-            feed_told(feed, PSI_ROLE_WORKER, rank, 0, &telling);
+            tell_times(feed, rank,
+                       (struct psi_step_times){.step = step,
+                                               .total_us = total_us,
+                                               .compute_us = rank == 1 ? 3900 : 1000,
+                                               .wait_us = rank == 1 ? 100 : 1000,
+                                               .server = 0,
+                                               .end_us = (UINT64_C(1) << 30) + step * total_us +
+                                                         clock_us * rank});
         }
     }
 }
