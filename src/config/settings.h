@@ -38,7 +38,7 @@ enum psi_hierarchy { PSI_HIERARCHY_AUTO, PSI_HIERARCHY_OFF };
 
 enum psi_failover { PSI_FAILOVER_AUTO, PSI_FAILOVER_OFF };
 
-enum { PSI_KNOBS = 25 };
+enum { PSI_KNOBS = 26 };
 
 /*
  * The values. Enums and booleans are numbers too, so that one table can describe them all.
@@ -50,7 +50,8 @@ struct psi_settings {
     uint32_t dead_heartbeats;
     uint32_t lost_grace_ms;
     uint32_t server_grace_ms;
-    uint32_t sum_failover; /* enum psi_failover */
+    uint32_t sum_failover;      /* enum psi_failover */
+    uint32_t server_silence_ms; /* 0: as dead_heartbeats says */
     uint32_t server_wait_ms;
     uint32_t server_return_ms;
     uint32_t replicas; /* copies of what servers hold, in other servers */

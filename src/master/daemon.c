@@ -108,6 +108,7 @@ start(struct process *process, const struct master_options *options, struct psd_
         .dead_heartbeats = options->dead_heartbeats,
         .lost_grace_ms = options->lost_grace_ms,
         .server_grace_ms = options->server_grace_ms,
+        .server_silence_ms = options->server_silence_ms,
         .server_wait_ms = options->server_wait_ms,
         .server_return_ms = options->server_return_ms,
         .replicas = options->replicas,

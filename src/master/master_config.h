@@ -20,8 +20,9 @@ struct master_config {
     uint32_t dead_heartbeats; /* silent for that many: dead */
     uint32_t lost_grace_ms;   /* a member whose connection ended may take that long to come back */
     uint32_t server_grace_ms; /* ... a server of a running job */
-    uint32_t
-        server_wait_ms; /* how long the job waits for another life of a server; 0: not at all */
+    uint32_t server_silence_ms; /* servers may be silent for so long; 0: dead_heartbeats */
+    uint32_t server_wait_ms; /* how long the job waits for another life of a server, or for a silent
+                                one that it cannot do without; 0: not at all */
     uint32_t server_return_ms; /* ... before another server takes its places */
     uint32_t replicas;         /* copies of what servers hold: 0 or 1 */
     uint32_t start_timeout_ms;

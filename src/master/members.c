@@ -1,5 +1,5 @@
 /*
- * members.c - the places of a job, of workers and lanes alike: taken, held, and lost by silence.
+ * members.c - the places of a job, of workers and lanes alike: taken, held, and lost.
  *
  * A place is told from its holder: the holder is a *life*, a random number that every process
  * draws. The same life coming back is a reconnect. Another life is refused while the holder lives,
@@ -14,12 +14,6 @@
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "master/state.h"
-
-static uint64_t
-dead_ms(const struct master *master)
-{
-    return (uint64_t)master->config.heartbeat_ms * master->config.dead_heartbeats;
-}
 
 static const char *
 role_name(const struct member *member)
@@ -71,6 +65,9 @@ is_awaited(const struct master *master, const struct member *member)
 void
 master_member_heard(const struct master *master, struct member *member, uint64_t now_ns)
 {
+    if (member->missed) {
+        master_no_longer_missed(master, member, now_ns);
+    }
     member->heard_ns = now_ns;
     if (member->quiet) {
         member->quiet = false;
@@ -107,7 +104,7 @@ master_names_end(struct names *names)
 struct psi_welcome
 master_welcome(const struct master *master)
 {
-    const uint64_t silence_ms = dead_ms(master);
+    const uint64_t silence_ms = master_dead_ms(master);
 
     return (struct psi_welcome){
         .workers = master->config.workers,
@@ -216,6 +213,7 @@ master_take_place(struct session *session, struct member *member, const char *ad
     member->is_sure = false;
     member->done_acked = 0;
     member->quiet = false;
+    member->missed = false;
     member->report_ns = 0;
     member->step = 0;
     member->steps_per_s = 0;
@@ -254,10 +252,12 @@ master_admit(struct session *session)
 /* -------------------------------------------------------------------------------- losing --- */
 
 void
-master_member_cut(const struct master *master, struct member *member, uint64_t now_ns)
+master_member_cut(const struct master *master, struct member *member, uint64_t now_ns,
+                  const struct psd_error *reason)
 {
     member->session = NULL;
     member->cut_ns = now_ns;
+    member->is_cut_off = reason != NULL && reason->status == PSD_ERR_TIMEOUT;
     if (is_awaited(master, member)) {
         master_tell(master, PSI_TIDING_CUT, member, PSI_LOSS_NONE, "");
     }
@@ -301,8 +301,9 @@ free_place(struct master *master, struct member *member, const char *reason)
     master_wake_at(master, 0);
 }
 
-static void
-member_lost(struct master *master, struct member *member, enum psi_loss loss, const char *reason)
+void
+master_member_lost(struct master *master, struct member *member, enum psi_loss loss,
+                   const char *reason)
 {
     if (master->phase == PHASE_GATHERING) {
         free_place(master, member, reason);
@@ -311,85 +312,6 @@ member_lost(struct master *master, struct member *member, enum psi_loss loss, co
     } else {
         master_server_lost(master, member, loss, reason);
     }
-}
-
-static uint64_t
-earlier(uint64_t one_ns, uint64_t other_ns)
-{
-    return one_ns < other_ns ? one_ns : other_ns;
-}
-
-static void
-forgive(struct member *member, uint64_t late_ns, uint64_t now_ns)
-{
-    member->heard_ns = earlier(member->heard_ns + late_ns, now_ns);
-    member->cut_ns = earlier(member->cut_ns + late_ns, now_ns);
-    member->spared_ns += member->spared_ns != 0 ? late_ns : 0;
-}
-
-void
-master_members_forgive(struct master *master, uint64_t late_ns, uint64_t now_ns)
-{
-    for (uint32_t index = 0; index < master->config.servers; index++) {
-        for (uint32_t lane = 0; lane < master->server[index].lanes; lane++) {
-            forgive(&master->server[index].lane[lane], late_ns, now_ns);
-        }
-    }
-    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
-        forgive(&master->worker[rank].member, late_ns, now_ns);
-    }
-}
-
-/* How long a member whose connection ended may take to come back. */
-static uint64_t
-grace_ms(const struct master *master, const struct member *member)
-{
-    /* Patience is cheap where a wrong guess ends the job, and costs everybody where it does not. */
-    return member->role == PSI_ROLE_SERVER && master_outlives(master, &master->server[member->rank])
-               ? master->config.server_grace_ms
-               : master->config.lost_grace_ms;
-}
-
-static void
-check_alive(struct master *master, struct member *member, uint64_t now_ns)
-{
-    const bool cut = member->session == NULL;
-    const uint64_t limit_ms = cut ? grace_ms(master, member) : dead_ms(master);
-    uint64_t deadline_ns = cut ? member->cut_ns : member->heard_ns;
-    bool never_came = false;
-    char reason[96];
-
-    if (member->state != PSD_NODE_JOINED && member->state != PSD_NODE_RUNNING) {
-        return;
-    }
-    /* It may be late, or stopped: who started it may look at once. */
-    if (!cut && !member->quiet && master->config.tell != NULL) {
-        const uint64_t quiet_ns = deadline_ns + limit_ms * MASTER_MS_NS / 2;
-
-        member->quiet = now_ns >= quiet_ns;
-        if (member->quiet) {
-            master_tell(master, PSI_TIDING_QUIET, member, PSI_LOSS_NONE, "");
-        } else {
-            master_wake_at(master, quiet_ns);
-        }
-    }
-    deadline_ns += limit_ms * MASTER_MS_NS;
-    if (cut && deadline_ns < member->spared_ns) {
-        deadline_ns = member->spared_ns;
-        never_came = true;
-    }
-    if (now_ns < deadline_ns) {
-        master_wake_at(master, deadline_ns);
-        return;
-    }
-    if (never_came) {
-        snprintf(reason, sizeof(reason), "not back since the master returned");
-    } else {
-        snprintf(reason, sizeof(reason),
-                 cut ? "connection closed and not back in %llu ms" : "silent for %llu ms",
-                 (unsigned long long)limit_ms);
-    }
-    member_lost(master, member, cut ? PSI_LOSS_CLOSED : PSI_LOSS_SILENT, reason);
 }
 
 void
@@ -410,14 +332,14 @@ master_members_tick(struct master *master, uint64_t now_ns)
         struct server *server = &master->server[index];
 
         for (uint32_t lane = 0; lane < server->lanes && master->phase < PHASE_ENDING; lane++) {
-            check_alive(master, &server->lane[lane], now_ns);
+            master_look_at_silence(master, &server->lane[lane], now_ns);
         }
         if (master->phase < PHASE_ENDING) {
             master_server_tick(master, server, now_ns);
         }
     }
     for (uint32_t rank = 0; rank < master->config.workers && master->phase < PHASE_ENDING; rank++) {
-        check_alive(master, &master->worker[rank].member, now_ns);
+        master_look_at_silence(master, &master->worker[rank].member, now_ns);
         master_worker_tick(master, &master->worker[rank], now_ns);
     }
     if (master->phase < PHASE_ENDING) {
@@ -471,8 +393,8 @@ master_on_end(struct session *session, const void *body, size_t bytes, struct ps
     }
     if (member->role == PSI_ROLE_WORKER || master->phase == PHASE_GATHERING) {
         master_session_close(session);
-        master_member_cut(master, member, session->heard_ns);
-        member_lost(master, member, PSI_LOSS_GAVE_UP, verdict.text);
+        master_member_cut(master, member, session->heard_ns, NULL);
+        master_member_lost(master, member, PSI_LOSS_GAVE_UP, verdict.text);
     } else {
         psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST", "server %u (%s) gave up: %s",
                 member->rank, member->address, verdict.text);

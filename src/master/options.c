@@ -182,6 +182,7 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
     options_p->dead_heartbeats = settings.dead_heartbeats;
     options_p->lost_grace_ms = settings.lost_grace_ms;
     options_p->server_grace_ms = settings.server_grace_ms;
+    options_p->server_silence_ms = settings.server_silence_ms;
     options_p->server_wait_ms =
         settings.sum_failover == PSI_FAILOVER_OFF ? 0 : settings.server_wait_ms;
     options_p->server_return_ms = settings.server_return_ms;

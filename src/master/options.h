@@ -19,7 +19,8 @@ struct master_options {
     uint32_t dead_heartbeats;
     uint32_t lost_grace_ms;
     uint32_t server_grace_ms;
-    uint32_t server_wait_ms; /* 0: not at all */
+    uint32_t server_silence_ms; /* 0: as dead_heartbeats says */
+    uint32_t server_wait_ms;    /* 0: not at all */
     uint32_t server_return_ms;
     uint32_t term;
     uint32_t master_grace_ms; /* likewise */

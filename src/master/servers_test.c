@@ -7,6 +7,7 @@
 
 #include "base/exit_code.h"
 #include "master/master_bed.h"
+#include "master/state.h"
 #include "table/spec.h"
 
 static void
@@ -295,6 +296,83 @@ test_the_old_life_hears_that_it_is_out(void **state)
     master_bed_stop(bed);
 }
 
+/* If this fails, a server that is stopped for a while ends a job that could have waited for it, or
+ * nobody learns whom everybody waits for. */
+static void
+test_a_silent_server_that_nobody_can_replace_is_waited_for(void **state)
+{
+    struct master_bed *bed = start_lasting_job(2, 2, PSI_DEATH_FAIL);
+
+    (void)state;
+    open_everywhere(bed, "w", PSD_USE_UPDATE);
+    pass_ms(bed, 1900, bed->lane[1]);
+    assert_false(logged(bed, "MEMBER-SILENT"));
+    pass_ms(bed, 7000, bed->lane[1]);
+    assert_true(logged(bed, "MEMBER-SILENT server 1 (test://lane1) silent for 2000 ms; nobody can "
+                            "take its part of table w, so the job waits for it, 10000 ms in all"));
+    assert_false(is_over(bed));
+    pass_ms(bed, 100, NULL);
+    assert_true(logged(bed, "server 1 (test://lane1) speaks again after 9000 ms: the job goes on"));
+    pass_ms(bed, 20000, NULL);
+    assert_false(is_over(bed));
+    assert_false(logged(bed, "MEMBER-LOST"));
+
+    pass_ms(bed, 10000, bed->lane[1]);
+    assert_over(bed, PSI_EXIT_SERVER_LOST,
+                "server 1 (test://lane1) lost: silent for 10000 ms (server_wait_ms); its part of "
+                "table w is lost with it");
+    master_bed_stop(bed);
+}
+
+/* If this fails, a network that fails for some seconds ends a job, because the kernel gave up its
+ * connections; or a process that has died is waited for as if it had only been silent. */
+static void
+test_a_server_that_is_cut_off_is_silent_not_dead(void **state)
+{
+    struct master_bed *bed = start_lasting_job(1, 2, PSI_DEATH_FAIL);
+    struct peer *cut = bed->lane[1];
+    const struct psi_hello again = {.role = PSI_ROLE_SERVER,
+                                    .rank = 1,
+                                    .lanes = 1,
+                                    .life = cut->life,
+                                    .kernel_revision = PSI_KERNEL_REVISION,
+                                    .address = "test://lane1"};
+
+    (void)state;
+    open_everywhere(bed, "w", PSD_USE_UPDATE);
+    pass_ms(bed, 1000, cut);
+    world_cut_off(cut->line);
+    pass_ms(bed, 5000, cut);
+    assert_true(logged(bed, "MEMBER-SILENT server 1"));
+    assert_false(is_over(bed));
+    bed->lane[1] = dial(bed);
+    say_hello(bed, bed->lane[1], (struct psi_frame){.type = PSI_FRAME_HELLO}, &again);
+    (void)hear_welcome(bed->lane[1]);
+    assert_true(logged(bed, "speaks again"));
+
+    hang_up(bed->lane[1], "killed");
+    pass_ms(bed, 600, NULL);
+    assert_over(bed, PSI_EXIT_SERVER_LOST, "connection closed and not back in 500 ms");
+    master_bed_stop(bed);
+}
+
+/* If this fails, servers cannot be given another patience than workers. */
+static void
+test_servers_may_be_silent_for_a_time_of_their_own(void **state)
+{
+    struct master_bed *bed = start_lasting_job(1, 1, PSI_DEATH_FAIL);
+
+    (void)state;
+    open_everywhere(bed, "g", PSD_USE_SUM);
+    bed->master->config.server_silence_ms = 700;
+    pass_ms(bed, 600, bed->lane[0]);
+    assert_false(logged(bed, "MEMBER-LOST"));
+    pass_ms(bed, 100, bed->lane[0]);
+    assert_true(logged(bed, "server 0 (test://lane0) lost: silent for 700 ms"));
+    assert_false(is_over(bed));
+    master_bed_stop(bed);
+}
+
 /* If this fails, a worker's leave that a lost lane has not answered is never decided, or by what
  * was reported before. */
 static void
@@ -376,6 +454,9 @@ main(void)
         cmocka_unit_test(test_another_server_takes_the_places),
         cmocka_unit_test(test_a_server_that_stays_away_ends_the_job),
         cmocka_unit_test(test_the_old_life_hears_that_it_is_out),
+        cmocka_unit_test(test_a_silent_server_that_nobody_can_replace_is_waited_for),
+        cmocka_unit_test(test_a_server_that_is_cut_off_is_silent_not_dead),
+        cmocka_unit_test(test_servers_may_be_silent_for_a_time_of_their_own),
         cmocka_unit_test(test_a_leave_is_proposed_again),
         cmocka_unit_test(test_a_commit_goes_on_without_the_lost),
     };

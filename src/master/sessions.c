@@ -251,7 +251,7 @@ on_gone(struct psi_guest *guest, const char *peer, const struct psd_error *reaso
     if (reason != NULL && session->kind == SESSION_MEMBER) {
         psi_log(master->log, PSI_LOG_DEBUG, "MEMBER-CUT", "%s: %s", session->member->address,
                 reason->text);
-        master_member_cut(master, session->member, psi_now_ns(master->env));
+        master_member_cut(master, session->member, psi_now_ns(master->env), reason);
     } else if (reason != NULL && session->kind == SESSION_STRANGER) {
         psi_metric_add(master->metrics, PSI_METRIC_REFUSED, 1);
         master_warn(master, "STRANGER", peer, "%s", reason->text);

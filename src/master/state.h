@@ -8,6 +8,7 @@
  *   servers.c   those of servers                   done.c     who has said BYE, kept by lanes
  *   views.c     membership: propose, commit        standby.c  lanes that stand by
  *   given.c     what a rank gave of tables         metrics.c  what members count
+ *   silence.c   who is not heard of, and for how long that is borne
  *   rebuild.h   another life of the master: what it knows, it hears from the lanes
  *
  * All of it belongs to one thread, see master.h.
@@ -83,9 +84,11 @@ struct member {
     uint64_t process;        /* lane: in which it is; 0: not known */
     struct session *session; /* NULL: not connected ... */
     uint64_t cut_ns;         /* ... since then */
+    bool is_cut_off;         /* ... because nothing came back: its process may well live */
     uint64_t heard_ns;       /* last frame of any kind */
     bool is_sure;            /* it has heard WELCOME: it has spoken since */
     bool quiet;              /* ... and that was a while ago, of which somebody was told */
+    bool missed; /* lane: silent for too long, and waited for, because nobody can do without it */
     char address[PSI_ADDRESS_MAX];
 
     uint64_t spared_ns; /* it may be on its way back to a master that returned; 0: it is not */
@@ -368,9 +371,12 @@ void master_tell(const struct master *master, enum psi_tiding_kind kind,
                  const struct member *member, enum psi_loss loss, const char *text);
 
 void master_members_tick(struct master *master, uint64_t now_ns);
-/* The master has missed so much time: nobody was silent in it. */
-void master_members_forgive(struct master *master, uint64_t late_ns, uint64_t now_ns);
-void master_member_cut(const struct master *master, struct member *member, uint64_t now_ns);
+/* It counts as dead. What follows depends on what it is. */
+void master_member_lost(struct master *master, struct member *member, enum psi_loss loss,
+                        const char *reason);
+/* Its connection is gone; the reason tells whether somebody ended it, or nothing came back (optional). */
+void master_member_cut(const struct master *master, struct member *member, uint64_t now_ns,
+                       const struct psd_error *reason);
 void master_member_heard(const struct master *master, struct member *member, uint64_t now_ns);
 
 /* Whose fault the end of the job is that follows at once. */
@@ -382,6 +388,23 @@ psd_status master_on_lane_bye(struct session *session, const void *body, size_t 
                               struct psd_error *err);
 psd_status master_on_end(struct session *session, const void *body, size_t bytes,
                          struct psd_error *err);
+
+/* ------------------------------------------------------------------------------ silence.c --- */
+
+/* How long members may be silent; servers have a limit of their own. */
+uint64_t master_dead_ms(const struct master *master);
+uint64_t master_silence_ms(const struct master *master, const struct member *member);
+
+/* Is it silent, or cut off, for longer than it may be? Then it is lost. */
+void master_look_at_silence(struct master *master, struct member *member, uint64_t now_ns);
+
+/* It was missed, and speaks. */
+void master_no_longer_missed(const struct master *master, struct member *member, uint64_t now_ns);
+
+/* The master has missed so much time: nobody was silent in it. */
+void master_members_forgive(struct master *master, uint64_t late_ns, uint64_t now_ns);
+
+/* ------------------------------------------------------------------------------ members.c --- */
 
 /* "server 1, worker 0, worker 3 and 4 more". */
 struct names {

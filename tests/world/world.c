@@ -332,8 +332,8 @@ end(struct world_conn *conn, const struct psd_error *reason)
     conn->conn.events->on_close(conn->conn.owner, &conn->conn, reason);
 }
 
-void
-world_hang_up(struct world_conn *conn, const char *why)
+static void
+end_by(struct world_conn *conn, psd_status status, const char *why)
 {
     struct psd_error reason;
 
@@ -341,9 +341,21 @@ world_hang_up(struct world_conn *conn, const char *why)
         conn->state = WORLD_CLOSED;
         queue_clear(conn, false);
     } else if (conn->state != WORLD_CLOSED) {
-        psi_fail(&reason, PSD_ERR_CLOSED, "%s", why);
+        psi_fail(&reason, status, "%s", why);
         end(conn, &reason);
     }
+}
+
+void
+world_hang_up(struct world_conn *conn, const char *why)
+{
+    end_by(conn, PSD_ERR_CLOSED, why);
+}
+
+void
+world_cut_off(struct world_conn *conn)
+{
+    end_by(conn, PSD_ERR_TIMEOUT, "nothing comes back");
 }
 
 /* Bytes arrive; they go where the real transport puts them. */

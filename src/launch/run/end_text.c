@@ -152,6 +152,17 @@ tell_interrupt(int number, char *text_p, size_t size)
     }
 }
 
+/* For how long it was, as the master tells it: servers may be waited for longer than others. */
+static uint32_t
+silence_ms(const struct run *run)
+{
+    static const char words[] = "silent for ";
+    const char *told = strstr(run->watch.inquest.end.text, words);
+    const unsigned long ms = told == NULL ? 0 : strtoul(told + sizeof(words) - 1, NULL, 10);
+
+    return ms > 0 && ms < UINT32_MAX ? (uint32_t)ms : run->watch.config.silence_ms;
+}
+
 /* Stopped processes look like that, and those whose machine has no time for them. */
 static void
 tell_silent(const struct run *run, uint32_t slot, char *text_p, size_t size)
@@ -162,7 +173,7 @@ tell_silent(const struct run *run, uint32_t slot, char *text_p, size_t size)
     snprintf(text_p, size,
              "%s was silent for %u ms, although its machine answers: it was stopped, gets no time "
              "to run, or its network is cut from the others",
-             who, run->watch.config.silence_ms);
+             who, silence_ms(run));
     add_short_lives(run, slot, text_p, size);
 }
 

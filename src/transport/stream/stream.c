@@ -139,7 +139,9 @@ psi_stream_lost(struct psi_stream *stream, bool by_error)
     struct psd_error err;
 
     if (by_error) {
-        psi_fail_errno(&err, PSD_ERR_PEER_LOST, "receive from %s", peer);
+        psi_fail_errno(&err, psi_stream_lost_status(errno), "receive from %s", peer);
+    } else if (stream->reason.status == PSD_ERR_TIMEOUT) {
+        err = stream->reason; /* a send has heard of it: to whoever receives it looks like an end */
     } else if (stream->state == AUTHENTICATING) {
         psi_fail(&err, PSD_ERR_PEER_LOST, "authenticate %s: closed by the peer", peer);
     } else if (psi_stream_in_midway(&stream->in)) {

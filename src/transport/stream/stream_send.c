@@ -65,7 +65,8 @@ sent_or_broken(struct psi_stream *stream, ssize_t sent)
         return 0;
     }
     if (sent < 0) {
-        psi_fail_errno(&stream->reason, PSD_ERR_PEER_LOST, "send to %s", stream->conn.peer);
+        psi_fail_errno(&stream->reason, psi_stream_lost_status(errno), "send to %s",
+                       stream->conn.peer);
         psi_stream_end_later(stream);
     }
     return sent;

@@ -4,6 +4,8 @@
 #ifndef PSI_TRANSPORT_STREAM_STREAM_STATE_H
 #define PSI_TRANSPORT_STREAM_STREAM_STATE_H
 
+#include <errno.h>
+
 #include "base/fail.h"
 #include "transport/loop/loop_state.h"
 #include "transport/stream/carrier_shm.h"
@@ -135,6 +137,13 @@ void psi_stream_end_later(struct psi_stream *stream);
 
 /* The peer is gone: tells in which way. */
 void psi_stream_lost(struct psi_stream *stream, bool by_error);
+
+/* That the kernel has given a peer up proves no death: nothing came back from its machine. */
+static inline psd_status
+psi_stream_lost_status(int code)
+{
+    return code == ETIMEDOUT ? PSD_ERR_TIMEOUT : PSD_ERR_PEER_LOST;
+}
 
 /* A stranger that has sent a whole frame is a stranger no longer. */
 void psi_stream_heard_a_frame(struct psi_stream *stream);
