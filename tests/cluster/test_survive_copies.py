@@ -81,6 +81,20 @@ def test_values_read_in_place(start):
     assert digests(job) == digests(calm)
 
 
+def test_server_killed_again_and_again(start):
+    """If this fails, a server that was started again and stands by is missed when it dies once more, and the job ends."""
+    job = train(start, arguments=(*UPDATES, "--hold", "60:gate"))
+    job.wait_for_output("holding")
+    for time in range(3):
+        wait_until_whole(job, 2)
+        os.kill(job.pid_of("server0"), signal.SIGKILL)
+        wait_for(lambda: job.stderr().count("is back after") == time + 1 or job.process.poll() is not None, 20,
+                 lambda: f"server 0 is back\n{job.stderr()}\n{job.log('master').decode()}")
+    (job.directory / "gate").touch()
+    assert job.wait(60) == 0, job.stdout() + job.stderr() + job.log("master").decode()
+    assert [one["process"] for one in result(job)["failovers"]] == ["server0"] * 3
+
+
 def test_server_that_is_not_started_again(start):
     """If this fails, a job needs the dead server back, although its copy has all that it had."""
     job = train(start, "--server_restarts", 0)

@@ -6,6 +6,7 @@
  * another life of the server, that is started: at once the first time, later each time if lives are
  * short. Lives that served for a minute do not count against the number of restarts. The master
  * says nothing of a life that ended before it had heard of it: it waits, and the next is started.
+ * Nor does it speak of a process that only stood by, because its copy has its part.
  * A server that comes too late, or died too often, is not the end of a job that has others: one of
  * them may take its part, which is the master's to say, too.
  *
@@ -100,6 +101,7 @@ watch_server_hosted(struct watch *watch, uint32_t slot, uint64_t now_ms)
 void
 watch_server_copied(struct watch *watch, uint32_t slot, uint64_t now_ms)
 {
+    watch->slots[slot].is_copied = true;
     if (watch->slots[slot].is_left) {
         watch_server_hosted(watch, slot, now_ms);
     }
@@ -157,6 +159,17 @@ watch_server_awaited(struct watch *watch, uint32_t slot, uint64_t now_ms)
     }
 }
 
+/* The master does not miss it: it stood by. Another life of it is worth having, if it may have one. */
+static void
+lose_spare(struct watch *watch, uint32_t slot, uint64_t now_ms)
+{
+    if (may_live_again(watch, &watch->slots[slot], now_ms)) {
+        watch_server_awaited(watch, slot, now_ms);
+    } else {
+        watch_server_hosted(watch, slot, now_ms);
+    }
+}
+
 void
 watch_late_words(struct watch *watch, uint64_t now_ms)
 {
@@ -169,6 +182,8 @@ watch_late_words(struct watch *watch, uint64_t now_ms)
         }
         if (server->is_missing) {
             watch_server_awaited(watch, slot, now_ms);
+        } else if (server->is_copied) {
+            lose_spare(watch, slot, now_ms);
         } else {
             watch_ask(watch, now_ms);
         }

@@ -161,6 +161,7 @@ struct watch_slot {
     bool is_missing;        /* the master waits for another life of it, and none has joined */
     bool is_left;           /* ... but it has died too often: another server may take its part */
     bool is_hosted;         /* another server has its part: no life of this one is wanted */
+    bool is_copied;         /* its copy has its part, or had it: it may only stand by */
     uint32_t restarts;
     uint32_t hasty;      /* of them, the last ones that followed upon short lives */
     uint64_t start_ms;   /* when its last life began */

@@ -606,6 +606,37 @@ test_a_copy_takes_its_part(void **state)
     watch_fini(&job.watch);
 }
 
+/* If this fails, the death of a server that only stands by ends a job that does not need it. */
+static void
+test_a_server_that_stands_by_dies(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_lasting(&job);
+    job.watch.config.others_take_over = true;
+    job.watch.config.server_restarts = 2;
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    tell_news(&job, PSI_TIDING_AWAITED, 1);
+    expect(&job, "f1 s1.1");
+    tell_news(&job, PSI_TIDING_COPIED, 1);
+    tell(&job, WATCH_STARTED, 1, 0, 0);
+    tell_joined(&job, 1); /* it stands by */
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    expect(&job, ""); /* it may have got a place again: that is the master's to say */
+    watch_tick(&job.watch, job.now_ms + 30000);
+    expect(&job, "f1");
+    watch_tick(&job.watch, job.now_ms + 60000);
+    expect(&job, "s1.2");
+    tell(&job, WATCH_STARTED, 1, 0, 0);
+    tell_joined(&job, 1);
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL); /* too often */
+    watch_tick(&job.watch, job.now_ms + 30000);
+    expect(&job, "");
+    assert_int_equal(job.watch.phase, WATCH_RUNNING);
+    watch_fini(&job.watch);
+}
+
 /* If this fails, two servers have one place: one that was started again too late lives on. */
 static void
 test_server_that_comes_too_late(void **state)
@@ -1584,6 +1615,7 @@ main(void)
         cmocka_unit_test(test_server_that_is_not_needed_any_more),
         cmocka_unit_test(test_another_server_takes_its_part),
         cmocka_unit_test(test_a_copy_takes_its_part),
+        cmocka_unit_test(test_a_server_that_stands_by_dies),
         cmocka_unit_test(test_server_that_comes_too_late),
         cmocka_unit_test(test_nobody_takes_its_part),
         cmocka_unit_test(test_short_lives_of_a_server_are_counted),
