@@ -28,6 +28,7 @@ release(struct master *master, struct session *session, const struct arrival *ar
 
     ack.request = arrival->request;
     master_posted(session, psi_post(session->guest.conn, &ack));
+    psi_fail_point(master_barrier_released_one);
 }
 
 /* A worker without a connection asks again when it is back. */
@@ -166,6 +167,7 @@ master_on_barrier(struct session *session, const void *body, size_t bytes, struc
     if (barrier > worker->barrier[kind]) {
         worker->barrier[kind] = barrier;
     }
+    psi_fail_point(master_barrier_arrived);
     master_barrier_check(session->master);
     return PSD_OK;
 }

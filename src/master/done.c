@@ -59,6 +59,7 @@ answer(struct master *master, struct worker *worker)
     worker->bye_mark = 0;
     if (worker->member.session != NULL) { /* else it asks again when it is back */
         master_posted(worker->member.session, psi_post(worker->member.session->guest.conn, &ack));
+        psi_fail_point(master_done_answered);
     }
 }
 
@@ -156,6 +157,7 @@ master_on_done(struct session *session, const void *body, size_t bytes, struct p
     (void)err;
     if (session->guest.inbox.frame.seq <= session->master->done_mark) {
         session->member->done_acked = session->guest.inbox.frame.seq;
+        psi_fail_point(master_done_acked);
         master_done_look(session->master);
     }
     return PSD_OK;

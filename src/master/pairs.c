@@ -254,8 +254,10 @@ take_copies(struct master *master, struct server *server, uint64_t process, uint
     pair->stage = PAIR_FORMING;
     for (lane = 0; lane < server->lanes; lane++) {
         tell_copy(find_copy(master, &pair->copy[lane]), server, lane);
+        psi_fail_point(master_pair_ordered_one);
         tell_owner(master, server, lane);
     }
+    psi_fail_point(master_pair_ordered);
 }
 
 static void
@@ -313,11 +315,13 @@ master_on_eligible(struct session *session, const void *body, size_t bytes, stru
         return PSD_OK;
     }
     pair->copy[lane->lane].eligible = true;
+    psi_fail_point(master_pair_eligible);
     for (uint32_t i = 0; i < server->lanes; i++) {
         if (!pair->copy[i].eligible) {
             return PSD_OK;
         }
     }
+    psi_fail_point(master_pair_whole);
     pair->stage = PAIR_WHOLE;
     pair->failures = 0;
     pair->shunned = 0;
@@ -356,6 +360,7 @@ cross_out(struct master *master, struct server *server, const char *reason)
     pair->crossed = pair->number;
     pair->mark = master_done_cross_out(master);
     wait_before_retry(pair, psi_now_ns(master->env));
+    psi_fail_point(master_pair_crossed_out);
     master_wake_at(master, 0);
 }
 
@@ -375,6 +380,7 @@ end_pair(struct master *master, struct server *server)
             tell_unpaired(server->lane[lane].session, pair->number);
         }
     }
+    psi_fail_point(master_pair_ended);
     pair->stage = PAIR_NONE;
 }
 
@@ -470,8 +476,10 @@ master_pair_promote(struct master *master, struct server *server, uint64_t now_n
         if (session != NULL && !session->placed) {
             master_give_place(session, &server->lane[lane], server->lanes, server->pair.number);
             copy->is_placed = true;
+            psi_fail_point(master_promotion_ordered_one);
         }
     }
+    psi_fail_point(master_promotion_ordered);
     return true;
 }
 

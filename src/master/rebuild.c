@@ -296,6 +296,7 @@ go_on(struct master *master, const struct psi_view *truth)
 {
     if (!is_calm(master, truth)) {
         master_view_renew(master, truth);
+        psi_fail_point(master_rebuild_renewed);
     }
     lose_the_missing(master);
     for (uint32_t place = 0; place < master->places && master->phase == PHASE_RUNNING; place++) {
@@ -342,10 +343,12 @@ take_up(struct master *master, const struct psi_view *truth)
     const struct table *table;
     char text[PSI_TEXT_MAX];
 
+    psi_fail_point(master_rebuild_decided);
     if (restore(master, truth) != PSD_OK) {
         master_rebuild_give_up(master, PSI_EXIT_INTERNAL, PSD_ERR_NO_MEMORY, "out of memory");
         return;
     }
+    psi_fail_point(master_rebuild_restored);
     table = are_all_done(&master->done, truth) ? NULL : undecidable(master);
     if (table != NULL) {
         snprintf(text, sizeof(text),
@@ -364,6 +367,7 @@ take_up(struct master *master, const struct psi_view *truth)
     } else {
         go_on(master, truth);
     }
+    psi_fail_point(master_rebuild_done);
     for (uint32_t place = 0; place < master->places; place++) {
         master_report_free(master->place[place]);
     }

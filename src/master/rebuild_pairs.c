@@ -27,6 +27,7 @@ master_on_copy(struct session *session, const void *body, size_t bytes, struct p
         session->claim.server = frame->rank;
         session->claim.lane = frame->chunk;
         session->claim.eligible = frame->status == PSD_OK;
+        psi_fail_point(master_rebuild_copy_told);
         master_wake_at(session->master, 0);
     }
     return PSD_OK;

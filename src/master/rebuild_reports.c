@@ -82,6 +82,7 @@ master_rebuild_admit(struct session *session)
     }
     lane->incarnation = hello->incarnation - 1; /* taking the place counts a life */
     master_take_place(session, lane, hello->address);
+    psi_fail_point(master_rebuild_begun);
 }
 
 /* ------------------------------------------------------------------------ what they tell --- */
@@ -177,6 +178,7 @@ master_on_lane_state(struct session *session, const void *body, size_t bytes, st
         report->pair = state.pair;
         report->is_eligible = state.is_eligible;
         report->is_whole = true;
+        psi_fail_point(master_rebuild_lane_told);
         for (uint32_t i = 0; i < state.crossed.servers && i < master->config.servers; i++) {
             if (state.crossed.number[i] > master->server[i].pair.crossed) {
                 master->server[i].pair.crossed = state.crossed.number[i];

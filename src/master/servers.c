@@ -188,6 +188,7 @@ master_admit_lane(struct session *session)
     } else if (member->state == PSD_NODE_LOST) {
         seek_later(master, server, psi_now_ns(master->env)); /* the others of its life follow */
         master_take_place(session, member, hello->address);
+        psi_fail_point(master_lane_admitted);
     } else if (may_become_free(master, member)) {
         master_wait_for_place(session);
     } else {
@@ -313,6 +314,7 @@ await_another(struct master *master, const struct member *lane, enum psi_loss lo
     if (master->config.replicas == 0 || home->awaited == 0 || home->awaited != lane->process) {
         home->awaited = lane->process;
         master_tell(master, PSI_TIDING_AWAITED, lane, loss, "");
+        psi_fail_point(master_server_awaited);
     }
 }
 
@@ -402,6 +404,7 @@ master_server_lost(struct master *master, struct member *member, enum psi_loss l
         master_fence(&server->lane[lane]); /* they had what they had together */
         server->lane[lane].state = PSD_NODE_LOST;
     }
+    psi_fail_point(master_server_lost);
     if (knocking == 0) {
         await_another(master, member, loss);
     }

@@ -138,6 +138,7 @@ master_place_elsewhere(struct master *master, uint32_t lost, uint64_t now_ns)
     }
     give_places(master, server, host, now_ns);
     server->is_placed = true;
+    psi_fail_point(master_server_placed);
     psi_log(master->log, PSI_LOG_WARN, "SERVER-PLACED",
             "server %u was not started again in %u ms: server %u is to take its part", lost,
             master->config.server_return_ms, host);

@@ -16,6 +16,7 @@
 #ifndef MASTER_STATE_H
 #define MASTER_STATE_H
 
+#include "base/fail_points.h"
 #include "base/limiter.h"
 #include "clock/clock.h"
 #include "master/master_config.h"

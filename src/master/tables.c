@@ -103,6 +103,7 @@ send_info(struct master *master, const struct table *table, const struct waiter 
         info.step = table->resume[waiter->rank];
     }
     master_posted(session, psi_post_table_info(session->guest.conn, &frame, &info));
+    psi_fail_point(master_table_told);
 }
 
 /* To an observer. */
@@ -268,6 +269,7 @@ open_new(struct session *session, const struct psi_spec *spec)
     for (uint32_t place = 0; place < master->places; place++) {
         send_open(master, table, master->place[place]);
     }
+    psi_fail_point(master_table_ordered);
 }
 
 /* "table w: worker 1 wants f32[10,20] ..., worker 0 opened f32[10,30] ...: shape differs" */
@@ -313,6 +315,7 @@ master_on_table_open(struct session *session, const void *body, size_t bytes, st
         send_error(session, &error);
         return PSD_OK;
     }
+    psi_fail_point(master_table_asked);
     table = find_table(master, info.spec.name);
     if (table == NULL) {
         open_new(session, &info.spec);
@@ -337,6 +340,7 @@ static void
 table_ready(struct master *master, struct table *table)
 {
     table->state = TABLE_READY;
+    psi_fail_point(master_table_ready);
     for (uint32_t i = 0; i < table->waiters; i++) {
         send_info(master, table, &table->waiter[i]);
     }
@@ -416,6 +420,7 @@ master_on_table_ack(struct session *session, const void *body, size_t bytes, str
     }
     table->acked[place] = true;
     table->acks_left--;
+    psi_fail_point(master_table_acked);
     if (table->acks_left == 0 && table->state == TABLE_OPENING) {
         table_ready(master, table);
     }

@@ -155,7 +155,9 @@ commit_to_lanes(struct master *master)
     make_next_view(master, &view);
     for (uint32_t place = 0; place < master->places; place++) {
         send_view(master, master->place[place], &view);
+        psi_fail_point(master_view_committed_one);
     }
+    psi_fail_point(master_view_committed);
 }
 
 /* Some lanes may not have the current view: nobody is to act on it before all of them have it. */
@@ -294,6 +296,7 @@ static void
 leave(struct master *master)
 {
     master_given_leave(master);
+    psi_fail_point(master_view_decided);
     commit_to_lanes(master);
     master_quorum_left(master, master->change.who);
 }
@@ -328,6 +331,7 @@ on_view(struct master *master, const struct psi_view *old, const struct psi_view
         }
         if (worker->member.state == PSD_NODE_RUNNING) {
             send_view(master, &worker->member, now);
+            psi_fail_point(master_view_told_one);
         }
     }
     for (uint32_t place = 0; place < master->places; place++) {
@@ -353,6 +357,7 @@ finish(struct master *master)
         return;
     }
     on_view(master, &old, &view);
+    psi_fail_point(master_view_told);
     psi_view_fini(&old);
     master->change.stage = STAGE_IDLE;
     master_view_advance(master);
@@ -373,7 +378,9 @@ begin(struct master *master, struct worker *worker)
     await_lanes(master, STAGE_PROPOSED);
     for (uint32_t place = 0; place < master->places; place++) {
         send_propose(master, master->place[place]);
+        psi_fail_point(master_view_proposed_one);
     }
+    psi_fail_point(master_view_proposed);
 }
 
 /* The other life of a server that was lost. Nothing has to be reported: it has nothing, and the other
@@ -384,6 +391,7 @@ begin_return(struct master *master, uint32_t index)
     struct server *server = &master->server[index];
 
     master->change = (struct change){.kind = PSI_VIEW_SERVER_BACK, .who = index};
+    psi_fail_point(master_server_complete);
     server->is_away = false;
     server->is_back = false;
     psi_log(master->log, PSI_LOG_INFO, "MEMBER-BACK",
@@ -391,6 +399,7 @@ begin_return(struct master *master, uint32_t index)
                                  : "server %u is back, in another life, after %" PRIu64 " ms",
             index, (psi_now_ns(master->env) - server->lost_ns) / MASTER_MS_NS);
     if (server->is_promoting) {
+        psi_fail_point(master_promotion_complete);
         master_pair_promoted(master, server);
     }
     commit_to_lanes(master);
@@ -446,6 +455,7 @@ abort_change(struct master *master)
             master_posted(lane->session, psi_post(lane->session->guest.conn, &frame));
         }
     }
+    psi_fail_point(master_view_aborted);
 }
 
 void
@@ -491,9 +501,11 @@ master_on_view_ack(struct session *session, const void *body, size_t bytes, stru
         master_given_add(&master->table[ack.given[i].table]->given, &ack.given[i]);
     }
     session->member->acked = true;
+    psi_fail_point(master_view_acked_one);
     if (--change->acks_left > 0) {
         return PSD_OK;
     }
+    psi_fail_point(master_view_acked);
     if (change->stage == STAGE_COMMITTED) {
         finish(master);
     } else if (change->kind == PSI_VIEW_WORKER_LEFT) {

@@ -292,6 +292,7 @@ master_on_bye(struct session *session, const void *body, size_t bytes, struct ps
             worker->member.rank, done, master->config.workers);
     master_tell(master, PSI_TIDING_DONE, &worker->member, PSI_LOSS_NONE, "");
     master_barrier_check(master);
+    psi_fail_point(master_worker_done);
     master_done_say(master, worker, &ack);
     master_wake_at(master, 0);
     return PSD_OK;

@@ -90,6 +90,7 @@ adopt_begin(struct lane *lane, struct table *table, struct psd_error *err)
         table->chunks[i].adopting = adopting;
         table->chunks[i].ready = false;
     }
+    psi_fail_point(server_adopt_begun);
     return PSD_OK;
 }
 
@@ -134,6 +135,7 @@ open_chunk(struct lane *lane, struct chunk *chunk, uint64_t version, bool blank)
 static void
 go_on(struct lane *lane, struct chunk *chunk)
 {
+    psi_fail_point(server_adopt_opened);
     hold_opened(lane, chunk);
     round_go_on(lane, chunk);
 }
@@ -196,6 +198,7 @@ ask(struct lane *lane, struct chunk *chunk, const struct findings *findings)
         if (psi_post(lane->sessions[rank]->guest.conn, &frame) != PSD_OK) {
             psi_guest_doom(&lane->sessions[rank]->guest); /* it is asked when it is back */
         }
+        psi_fail_point(server_adopt_asked);
     }
 }
 
@@ -293,6 +296,7 @@ tell(const struct session *session, struct chunk *chunk, const struct psi_adopt_
     report = &chunk->adopting->reports[session->rank];
     chunk->adopting->missing -= !report->here && adopt_is_member(session->lane, session->rank);
     *report = (struct report){.here = true, .has = (uint8_t)run->has, .base = run->base};
+    psi_fail_point(server_adopt_told);
     examine(session->lane, chunk);
     return PSD_OK;
 }
@@ -423,6 +427,7 @@ result_arrived(struct session *session, const void *payload, struct psd_error *e
         adopting->asked = NOBODY; /* again, when it may open */
         return PSD_OK;
     }
+    psi_fail_point(server_adopt_shown);
     open_with(lane, chunk, payload);
     return PSD_OK;
 }

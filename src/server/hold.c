@@ -49,6 +49,7 @@ hold_flush(struct lane *lane)
 
         if (session != NULL) {
             flush(session, PSI_FRAME_RELEASE, &session->releases);
+            psi_fail_point(server_hold_told);
             flush(session, PSI_FRAME_GOT, &session->asks);
         }
     }
@@ -101,6 +102,7 @@ release_holders(struct lane *lane, struct chunk *chunk)
 {
     const struct held_result *held = chunk->held;
 
+    psi_fail_point(server_hold_released);
     chunk->held = NULL;
     lane->leavers_due = true;
     for (uint32_t rank = 0; rank < lane->rows; rank++) {
@@ -150,6 +152,7 @@ hold_round(struct lane *lane, struct chunk *chunk, const struct closed_round *ro
         }
     }
     chunk->held = held;
+    psi_fail_point(server_hold_begun);
     release_if_all_have_it(lane, chunk); /* those who would hold it have left */
 }
 
@@ -229,6 +232,7 @@ hold_got(struct lane *lane, struct chunk *chunk, uint32_t rank, uint64_t step)
         psi_ranks_add(&held->holders, rank); /* it waits, whatever we know of it */
         return;
     }
+    psi_fail_point(server_hold_got);
     psi_ranks_remove(&held->awaited, rank);
     release_if_all_have_it(lane, chunk);
 }

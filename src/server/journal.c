@@ -157,6 +157,7 @@ journal_done(struct lane *lane, const void *body, size_t bytes, struct psd_error
     if (load_barriers > lane->journal.load_barriers) {
         lane->journal.load_barriers = load_barriers;
     }
+    psi_fail_point(server_done_kept);
     if (psi_post(lane->master.peer.conn, &answer) != PSD_OK) {
         lane_renew_master(lane);
     }
@@ -237,4 +238,5 @@ journal_tell(struct lane *lane)
     if (status != PSD_OK || psi_post_lane_state(conn, &frame, &state) != PSD_OK) {
         lane_renew_master(lane);
     }
+    psi_fail_point(server_journal_told);
 }

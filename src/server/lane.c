@@ -155,6 +155,7 @@ on_up(void *owner, const struct psi_welcome *welcome)
 {
     struct lane *lane = owner;
 
+    psi_fail_point(server_welcomed);
     if (lane->config.is_standby) {
         standby_welcomed(lane, welcome);
         return;
@@ -224,6 +225,7 @@ table_opened(struct lane *lane, const void *payload, size_t bytes, struct psd_er
         free(info);
         return status;
     }
+    psi_fail_point(server_table_ordered);
     table = table_find(lane, info->id);
     if (table != NULL) {
         table->announced = false; /* asked again after a cut: answered again */
@@ -237,6 +239,7 @@ table_opened(struct lane *lane, const void *payload, size_t bytes, struct psd_er
         }
         table = table_find(lane, info->id);
         if (status == PSD_OK && table != NULL) {
+            psi_fail_point(server_table_opened);
             pair_table_opened(lane, table, payload, bytes);
         }
         if (status != PSD_OK) {

@@ -114,7 +114,9 @@ load_arrived(struct session *session, const void *payload, struct psd_error *err
     }
     if (first ? lacks_initial_value(chunk) && part == PSI_PART_VALUE : !chunk->pushed) {
         load(session, chunk, part, payload);
+        psi_fail_point(server_chunk_loaded);
         pair_loaded(lane, chunk);
+        psi_fail_point(server_chunk_load_told);
     } else if (!first) {
         answer_status(lane, session->rank, session->guest.inbox.frame.request, chunk, PSD_ERR_STATE,
                       "load: gradients are under way; load before the first push");

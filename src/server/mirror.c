@@ -71,6 +71,7 @@ begin(struct lane *lane, uint64_t number, const struct psi_pair *owner)
     lane->mirror->number = number;
     lane->mirror->owner = *owner;
     lane_take_name(lane, owner->server, owner->lane, owner->lanes);
+    psi_fail_point(server_copy_ordered);
     psi_log(&lane->log, PSI_LOG_DEBUG, "COPY", "is to be a copy of lane %u of server %u",
             owner->lane, owner->server);
     return PSD_OK;
@@ -105,6 +106,7 @@ mirror_promote(struct lane *lane, uint64_t number)
     end_session(lane->mirror);
     free_mirror(lane);
     lane->is_promoted = true;
+    psi_fail_point(server_copy_promoted);
     return true;
 }
 
@@ -151,6 +153,7 @@ mirror_hello(struct session *session, const struct psi_hello *hello, struct psd_
     end_session(mirror);
     session->is_owner = true;
     mirror->session = session;
+    psi_fail_point(server_copy_met);
     (void)psi_post_welcome(session->guest.conn, &frame, &welcome);
     acknowledge(lane, PSD_OK, "");
     return PSD_OK;
@@ -219,5 +222,6 @@ mirror_tick(struct lane *lane)
     if (lane->mirror->ack_due) {
         lane->mirror->ack_due = false;
         acknowledge(lane, PSD_OK, "");
+        psi_fail_point(server_copy_acked);
     }
 }

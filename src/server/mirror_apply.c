@@ -133,6 +133,7 @@ apply_change(struct lane *lane, const struct psi_frame *frame, const uint8_t *pa
     chunk->clock.version = change.version;
     chunk->clock.committed = change.version;
     chunk->pushed = true;
+    psi_fail_point(server_copy_change_applied);
     return PSD_OK;
 }
 
@@ -198,6 +199,7 @@ apply_snapshot(struct lane *lane, const struct psi_frame *frame, const uint8_t *
     chunk->updates = snapshot.updates;
     chunk->ready = snapshot.ready;
     chunk->pushed = snapshot.pushed;
+    psi_fail_point(server_copy_snapshot_taken);
     return PSD_OK;
 }
 
@@ -224,6 +226,7 @@ apply_table(struct lane *lane, const struct psi_frame *frame, const void *payloa
     if (status == PSD_OK) {
         status = journal_open(lane, info->id, payload, bytes, err);
     }
+    psi_fail_point(server_copy_table_opened);
     free(info);
     return status;
 }
@@ -266,6 +269,7 @@ mirror_apply(struct lane *lane, const struct psi_frame *frame, const void *paylo
         return global_step_take(lane, payload, bytes, err);
     case PSI_FRAME_ELIGIBLE:
         lane->mirror->is_eligible = true;
+        psi_fail_point(server_copy_eligible);
         return PSD_OK;
     default:
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s to a copy: not expected",

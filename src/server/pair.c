@@ -122,6 +122,7 @@ parcel_arrived(struct lane *lane, const struct parcel *parcel)
     if (parcel->frame.type == PSI_FRAME_REPLICATE && chunk->copy.mode == COPY_PAIRED &&
         parcel->version > chunk->clock.committed) {
         chunk->clock.committed = parcel->version;
+        psi_fail_point(server_pair_committed);
     }
     round_go_on(lane, chunk);
 }
@@ -138,6 +139,7 @@ acked(struct lane *lane, const struct psi_frame *frame, struct psd_error *err)
                         (unsigned long long)pair->last);
     }
     pair->acked = frame->seq;
+    psi_fail_point(server_pair_acked);
     pair->heard_ns = psi_now_ns(lane->env);
     while (!lane->finished && (parcel = pair_take_acked(pair)) != NULL) {
         parcel_arrived(lane, parcel);
@@ -248,6 +250,7 @@ begin(struct lane *lane, uint64_t number, const struct psi_pair *copy)
             copy->server, copy->address);
     tell_all(lane);
     pair->begun = pair->last;
+    psi_fail_point(server_pair_begun);
 }
 
 void
@@ -280,6 +283,7 @@ go_alone(struct lane *lane)
             table->chunks[i].clock.committed = table->chunks[i].clock.version;
         }
     }
+    psi_fail_point(server_pair_alone);
     rounds_try_close_all(lane);
 }
 
@@ -304,6 +308,7 @@ pair_ordered(struct lane *lane, const void *body, size_t bytes, struct psd_error
     if (lane->pair != NULL) { /* the master has ended the last one, or there would be no next */
         go_alone(lane);
     }
+    psi_fail_point(server_pair_ordered);
     begin(lane, number, &copy);
     return PSD_OK;
 }
@@ -312,6 +317,7 @@ void
 pair_ended(struct lane *lane, uint64_t number)
 {
     lane->goes_alone = lane->pair != NULL && lane->pair->number <= number;
+    psi_fail_point(server_pair_ended);
 }
 
 /* ---- what happens on the lane -------------------------------------------------------------- */
@@ -467,6 +473,7 @@ send_snapshots(struct lane *lane)
         }
         chunk->copy.mode = COPY_JOINING;
         chunk->copy.snapshot = pair_enqueue(lane, parcel);
+        psi_fail_point(server_pair_snapshot_queued);
         chunk->copy.last = chunk->copy.snapshot;
         chunk->table->alone--;
         pair->alone--;
@@ -538,6 +545,7 @@ become_eligible(struct lane *lane)
     }
     pair->eligible = pair_enqueue(lane, parcel);
     pair->is_eligible = true;
+    psi_fail_point(server_pair_eligible);
 }
 
 void
@@ -557,9 +565,11 @@ pair_tick(struct lane *lane, uint64_t now_ns)
     pair_pump(lane);
     if (pair->is_broken && !pair->is_lost_told) {
         pair->is_lost_told = say(lane, PSI_FRAME_PAIR_LOST, pair->reason);
+        psi_fail_point(server_pair_lost_told);
     } else if (pair->is_eligible && pair->acked >= pair->eligible && !pair->is_told &&
                !pair->is_broken) { /* the copy knows: it may have to say so itself */
         pair->is_told = say(lane, PSI_FRAME_ELIGIBLE, NULL);
+        psi_fail_point(server_pair_eligible_told);
     }
 }
 

@@ -62,6 +62,7 @@ pair_enqueue(struct lane *lane, struct parcel *parcel)
         pair->unsent = parcel;
     }
     pair->bytes += parcel->bytes;
+    psi_fail_point(server_pair_parcel_queued);
     return pair->last;
 }
 
@@ -99,6 +100,7 @@ pair_pump(struct lane *lane)
            pair->peer.conn->ops->queued_bytes(pair->peer.conn) < SEND_QUEUE_BYTES &&
            post(lane, pair->unsent) == PSD_OK) {
         pair->unsent = pair->unsent->next;
+        psi_fail_point(server_pair_parcel_sent);
     }
 }
 

@@ -108,6 +108,7 @@ pair_steps_answer(struct lane *lane)
         if (pair->waits == NULL) {
             pair->waits_end = &pair->waits;
         }
+        psi_fail_point(server_global_step_told);
         answer(lane, wait);
         free(wait);
     }

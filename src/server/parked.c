@@ -168,6 +168,7 @@ parked_answer(struct lane *lane, struct chunk *chunk)
     while (*link != NULL) {
         if (request_answered(lane, chunk, *link)) {
             unpark(lane, chunk, link);
+            psi_fail_point(server_value_told);
         } else {
             link = &(*link)->next;
         }

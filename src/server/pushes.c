@@ -238,6 +238,7 @@ apply_alone(struct session *session, struct chunk *chunk, struct slot *slot)
     } else {
         chunk->clock.next[session->rank] = frame->step + 1;
     }
+    psi_fail_point(server_push_applied);
     psi_metric_add(lane->metrics, PSI_METRIC_ROUNDS_CLOSED, 1);
     lane->replicate(lane, chunk, &alone);
     slot_give(&lane->pool, slot);
@@ -308,6 +309,7 @@ count_it(struct session *session, struct chunk *chunk, struct slot *slot, struct
         slot_give(&lane->pool, slot);
         return status;
     }
+    psi_fail_point(server_push_counted);
     chunk->pushed = true;
     if (psi_spec_synchronous(&chunk->table->spec)) {
         hold(session, chunk, slot);
@@ -329,6 +331,7 @@ decline(const struct session *session, struct chunk *chunk, enum psi_admission a
     case PSI_ADMIT_AGAIN:
         return park(chunk, session, err);
     case PSI_ADMIT_DONE:
+        psi_fail_point(server_push_repeated);
         if (chunk->held != NULL) {
             hold_repeated(session, chunk);
         }

@@ -142,12 +142,15 @@ static void
 finish_round(struct lane *lane, struct chunk *chunk, const struct closed_round *round)
 {
     lane->replicate(lane, chunk, round);
+    psi_fail_point(server_round_handed_over);
     if (round->has_holders || chunk->held != NULL) {
         hold_round(lane, chunk, round);
     }
     release_slots(lane, chunk);
+    psi_fail_point(server_round_released);
     lane->progressed = true;
     parked_answer(lane, chunk);
+    psi_fail_point(server_round_answered);
 }
 
 /* Closes the open round, if it can be. */
@@ -168,10 +171,12 @@ close_round(struct lane *lane, struct chunk *chunk)
     struct closed_round round = {
         .step = chunk->clock.version, .leaves = lane->leaves, .is_empty = true};
 
+    psi_fail_point(server_round_full);
     collect(lane, chunk, closing, &round);
     if (!apply_round(lane, chunk, &round)) {
         return false;
     }
+    psi_fail_point(server_round_applied);
     psi_metric_add(lane->metrics, PSI_METRIC_ROUNDS_CLOSED, 1);
     if (lane->rows > 1) {
         round_waited(lane, &chunk->round);

@@ -222,6 +222,7 @@ step_add_arrived(struct session *session, struct psd_error *err)
         if (status != PSD_OK) {
             return status;
         }
+        psi_fail_point(server_global_step_added);
         pair_steps_added(lane, session->rank);
     }
     done = find_add(adder, frame);
@@ -231,6 +232,7 @@ step_add_arrived(struct session *session, struct psd_error *err)
                         (unsigned long long)frame->seq, session->rank, PSI_STEP_ADDS_MAX);
     }
     if (pair_steps_must_wait(lane)) {
+        psi_fail_point(server_global_step_waits);
         return pair_steps_wait(lane, session->rank, frame->request, done->result)
                    ? PSD_OK
                    : psi_fail(err, PSD_ERR_NO_MEMORY, "worker %u: no memory for a request",

@@ -25,6 +25,7 @@ standby_begin(struct lane *lane)
             "lane %u of server %u: another server has its place and all that was in it; it stands "
             "by",
             lane->config.lane, lane->config.server);
+    psi_fail_point(server_stands_by);
     psi_peer_close(&lane->master.peer);
     lane_find_master(lane); /* by another name */
 }
@@ -68,6 +69,7 @@ standby_take_place(struct lane *lane, const struct psi_frame *order, struct psd_
     lane_take_name(lane, order->rank, order->chunk, (uint32_t)order->step);
     lane->config.is_standby = false;
     lane->takes_place = true;
+    psi_fail_point(server_place_taken);
     return PSD_OK;
 }
 

@@ -6,6 +6,7 @@
 #ifndef SERVER_STATE_H
 #define SERVER_STATE_H
 
+#include "base/fail_points.h"
 #include "base/limiter.h"
 #include "base/pool.h"
 #include "clock/clock.h"

@@ -380,6 +380,7 @@ announce(struct lane *lane, struct table *table)
     } else if (psi_master_link_is_up(&lane->master) &&
                psi_post(lane->master.peer.conn, &frame) == PSD_OK) {
         table->announced = true;
+        psi_fail_point(server_table_ready);
     }
 }
 

@@ -151,6 +151,7 @@ view_proposed(struct lane *lane, const struct psi_propose *propose)
     lane->frozen_rank = (int64_t)propose->rank;
     lane->proposed = propose->id;
     lane->report_ns = lane->told_by_ns;
+    psi_fail_point(server_view_proposed);
     view_report_look(lane, now_ns);
 }
 
@@ -166,6 +167,7 @@ void
 view_aborted(struct lane *lane)
 {
     unfreeze(lane);
+    psi_fail_point(server_view_aborted);
     adopt_look(lane);
     rounds_try_close_all(lane);
 }
@@ -259,17 +261,20 @@ view_arrived(struct lane *lane, const void *body, size_t bytes, struct psd_error
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a view");
     }
     memcpy(copy, body, bytes);
+    psi_fail_point(server_view_arrived);
     status = psi_follow_view(&lane->view, body, bytes, on_view, lane, &ack.id, err);
     if (lane->view.id != had) {
         free(lane->journal.view);
         lane->journal.view = copy;
         lane->journal.view_bytes = bytes;
         pair_view(lane, copy, bytes);
+        psi_fail_point(server_view_taken);
     } else {
         free(copy);
     }
     if (status == PSD_OK) {
         acknowledge(lane, &ack);
+        psi_fail_point(server_view_acked);
     }
     return status;
 }
