@@ -7,6 +7,8 @@
  *   lost worker 3 silent: silent for 2000 ms
  *   awaited server 1
  *   hosted server 1
+ *   place server 1 by 0 whole in 2
+ *   place server 1 by - none in -
  *   end 70 worker 3 silent: worker 3 (tcp://10.0.0.3:40112) lost: silent for 2000 ms
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -22,15 +24,41 @@ static const char *const kinds[] = {
     [PSI_TIDING_QUIET] = "quiet",   [PSI_TIDING_HEARD] = "heard",
     [PSI_TIDING_LOST] = "lost",     [PSI_TIDING_AWAITED] = "awaited",
     [PSI_TIDING_HOSTED] = "hosted", [PSI_TIDING_COPIED] = "copied",
-    [PSI_TIDING_END] = "end"};
+    [PSI_TIDING_PLACE] = "place",   [PSI_TIDING_END] = "end"};
 static const char *const roles[] = {
     [PSI_TIDING_MASTER] = "master", [PSI_TIDING_SERVER] = "server", [PSI_TIDING_WORKER] = "worker"};
 static const char *const losses[] = {[PSI_LOSS_NONE] = "well",
                                      [PSI_LOSS_SILENT] = "silent",
                                      [PSI_LOSS_CLOSED] = "closed",
                                      [PSI_LOSS_GAVE_UP] = "gave_up"};
+static const char *const copies[] = {[PSI_COPY_NONE] = "none",
+                                     [PSI_COPY_FORMING] = "forming",
+                                     [PSI_COPY_WHOLE] = "whole",
+                                     [PSI_COPY_NEEDLESS] = "needless"};
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* "1", "-" */
+static void
+format_index(uint32_t index, char text_p[12])
+{
+    snprintf(text_p, 12, "%u", index);
+    if (index == PSI_TIDING_NOBODY) {
+        snprintf(text_p, 12, "-");
+    }
+}
+
+static int
+format_place(const struct psi_tiding *tiding, char line_p[PSI_TIDING_LINE])
+{
+    char by[12];
+    char copy[12];
+
+    format_index(tiding->place.by, by);
+    format_index(tiding->place.copy, copy);
+    return snprintf(line_p, PSI_TIDING_LINE, "place %s %u by %s %s in %s", roles[tiding->role],
+                    tiding->rank, by, copies[tiding->place.state], copy);
+}
 
 size_t
 psi_tiding_format(const struct psi_tiding *tiding, char line_p[PSI_TIDING_LINE])
@@ -42,6 +70,9 @@ psi_tiding_format(const struct psi_tiding *tiding, char line_p[PSI_TIDING_LINE])
     case PSI_TIDING_DONE:
         bytes = snprintf(line_p, PSI_TIDING_LINE, "done %s %u at step %llu", role, tiding->rank,
                          (unsigned long long)tiding->step);
+        break;
+    case PSI_TIDING_PLACE:
+        bytes = format_place(tiding, line_p);
         break;
     case PSI_TIDING_LOST:
         bytes = snprintf(line_p, PSI_TIDING_LINE, "lost %s %u %s: %s", role, tiding->rank,
@@ -100,6 +131,36 @@ parse_loss(const char *rest, struct psi_tiding *tiding_p)
     return true;
 }
 
+static bool
+parse_index(const char *text, uint32_t *index_p)
+{
+    *index_p = PSI_TIDING_NOBODY;
+    return strcmp(text, "-") == 0 || sscanf(text, "%u", index_p) == 1;
+}
+
+/* "server 1 by 0 whole in 2" */
+static bool
+parse_place(const char *rest, struct psi_tiding *tiding_p)
+{
+    char role[16];
+    char by[16];
+    char state[16];
+    char copy[16];
+    unsigned place;
+
+    if (sscanf(rest, "%15s %u by %15s %15s in %15s", role, &tiding_p->rank, by, state, copy) != 5 ||
+        !parse_index(by, &tiding_p->place.by) || !parse_index(copy, &tiding_p->place.copy) ||
+        !find_word(state, copies, COUNT(copies), &place)) {
+        return false;
+    }
+    tiding_p->place.state = (enum psi_copy_state)place;
+    if (!find_word(role, roles, COUNT(roles), &place)) {
+        return false;
+    }
+    tiding_p->role = (enum psi_tiding_role)place;
+    return true;
+}
+
 bool
 psi_tiding_parse(const char *line, struct psi_tiding *tiding_p)
 {
@@ -117,6 +178,8 @@ psi_tiding_parse(const char *line, struct psi_tiding *tiding_p)
     tiding.kind = (enum psi_tiding_kind)place;
     if (tiding.kind == PSI_TIDING_LOST) {
         well = parse_loss(line + strlen("lost "), &tiding);
+    } else if (tiding.kind == PSI_TIDING_PLACE) {
+        well = parse_place(line + strlen("place "), &tiding);
     } else if (tiding.kind == PSI_TIDING_END) {
         well = sscanf(line, "end %d %n", &tiding.code, &used) == 1 && used > 0 &&
                parse_loss(line + used, &tiding);

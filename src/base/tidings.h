@@ -27,6 +27,7 @@ enum psi_tiding_kind {
     PSI_TIDING_AWAITED, /* ... and the job waits for another life of it */
     PSI_TIDING_HOSTED,  /* ... in vain: another server takes its part */
     PSI_TIDING_COPIED,  /* ... not at all: its copy has its part */
+    PSI_TIDING_PLACE,   /* who has a server's part now, and its copy: place */
     PSI_TIDING_END, /* the job ends with code: because of whom, if it is anybody's fault; text */
 };
 
@@ -39,6 +40,23 @@ enum psi_loss {
     PSI_LOSS_GAVE_UP, /* it said itself that it cannot go on */
 };
 
+/* Of the copy of a server's part. */
+enum psi_copy_state {
+    PSI_COPY_NONE,
+    PSI_COPY_FORMING, /* it may lack something */
+    PSI_COPY_WHOLE,
+    PSI_COPY_NEEDLESS, /* workers can make anew all that the server has */
+};
+
+#define PSI_TIDING_NOBODY UINT32_MAX
+
+/* Processes of servers, by the index that they were started with. */
+struct psi_tiding_place {
+    uint32_t by;   /* has the part; PSI_TIDING_NOBODY: it is awaited */
+    uint32_t copy; /* has its copy; PSI_TIDING_NOBODY: none */
+    enum psi_copy_state state;
+};
+
 /* END with role PSI_TIDING_MASTER: nobody was lost, the master itself has the reason. */
 struct psi_tiding {
     enum psi_tiding_kind kind;
@@ -47,6 +65,7 @@ struct psi_tiding {
     uint64_t step;
     int code;
     enum psi_loss loss;
+    struct psi_tiding_place place;
     char text[PSI_TIDING_TEXT];
 };
 

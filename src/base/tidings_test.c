@@ -33,6 +33,12 @@ test_lines_come_back(void **state)
                 char line[PSI_TIDING_LINE];
                 size_t bytes;
 
+                if (kind == PSI_TIDING_PLACE) {
+                    tiding.place = (struct psi_tiding_place){
+                        .by = loss == 0 ? PSI_TIDING_NOBODY : 3,
+                        .copy = loss == 1 ? PSI_TIDING_NOBODY : 4,
+                        .state = (enum psi_copy_state)loss}; /* as many as there are */
+                }
                 if (told) {
                     snprintf(tiding.text, sizeof(tiding.text), "worker 3 (tcp://h:1) lost: %d: x",
                              loss);
@@ -81,6 +87,9 @@ test_other_lines_are_none(void **state)
                                         "lost worker 3",
                                         "lost worker 3 eaten: by a bear",
                                         "lost wizard 3 silent: x",
+                                        "place server 1",
+                                        "place server 1 by 0 eaten in 2",
+                                        "place server 1 by x whole in 2",
                                         "end worker 3 silent: x",
                                         "end 70 worker 3 silent"};
     struct psi_tiding read = {.rank = 7};

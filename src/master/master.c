@@ -17,6 +17,7 @@
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "master/rebuild.h"
+#include "master/redundancy.h"
 #include "master/state.h"
 
 void
@@ -360,6 +361,7 @@ master_tick(struct master *master)
         master_pairs_tick(master, now_ns);
         master_view_advance(master);
         master_quorum_tick(master, now_ns);
+        master_redundancy_tell(master);
     }
     if (master->phase == PHASE_ENDING) {
         ending_tick(master, now_ns);

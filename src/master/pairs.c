@@ -4,7 +4,8 @@
  * A server has one copy, all of it in one other process: lanes that stand by there, one for each of
  * its lanes. Both sides hear of it with one number (PAIR). When every lane of the server has said
  * that its copy lacks nothing that was told (ELIGIBLE), the copy is whole: if the server dies now,
- * the copy takes its places and nothing is lost.
+ * the copy takes its places and nothing is lost. A job that only sums has no copies, whatever it was
+ * told: a server that comes back takes its place there, and carries its part of the load again.
  *
  * A copy is given up when it is gone, or when the server does not reach it. The server waits for it
  * until it hears so from here (UNPAIR), and from that moment on the copy may lack what is told. So
@@ -19,6 +20,7 @@
 
 #include "base/exit_code.h"
 #include "base/fail.h"
+#include "master/redundancy.h"
 #include "master/state.h"
 
 enum {
@@ -328,6 +330,7 @@ master_on_eligible(struct session *session, const void *body, size_t bytes, stru
     psi_log(master->log, PSI_LOG_INFO, "COPY-WHOLE",
             "server %u has a copy in server %u (%s): it may die, and nothing is lost", lane->rank,
             pair->copy[0].server, pair->copy[0].address);
+    master_wake_at(master, 0); /* who started the job hears of it */
     return PSD_OK;
 }
 
@@ -443,6 +446,8 @@ is_copy_lost(struct master *master, struct server *server, uint64_t now_ns)
 void
 master_pairs_tick(struct master *master, uint64_t now_ns)
 {
+    const bool needed = master_needs_copies(master);
+
     for (uint32_t index = 0; index < master->config.servers && master->config.replicas > 0;
          index++) {
         struct server *server = &master->server[index];
@@ -454,7 +459,7 @@ master_pairs_tick(struct master *master, uint64_t now_ns)
             master_done_has_crossed_out(master, server->pair.mark)) {
             end_pair(master, server);
         }
-        if (server->pair.stage == PAIR_NONE) {
+        if (server->pair.stage == PAIR_NONE && needed) {
             form(master, server, now_ns);
         }
     }

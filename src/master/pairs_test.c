@@ -197,6 +197,69 @@ test_without_copies_the_setting_is_named(void **state)
     master_bed_stop(bed);
 }
 
+/* Two servers of a job without tables so far, each with a lane that stands by. */
+static struct master_bed *
+begin_empty(struct peer *standby[2])
+{
+    struct master_bed *bed = start_copied_job(1, 2);
+
+    for (uint32_t i = 0; i < 2; i++) {
+        standby[i] = join(bed, PSI_ROLE_STANDBY, i, STANDBY + i);
+        (void)hear_welcome(standby[i]);
+    }
+    return bed;
+}
+
+/* If this fails, a job that only sums pays for copies, and after a death its load is spread worse. */
+static void
+test_sums_have_no_copies(void **state)
+{
+    const struct psd_table_args args = {.struct_size = sizeof(args),
+                                        .name = "sum",
+                                        .dtype = PSD_F32,
+                                        .use = PSD_USE_SUM,
+                                        .dims = 1,
+                                        .shape = {65536 * 8}};
+    struct psi_table_info want = {0};
+    struct peer *standby[2];
+    struct master_bed *bed = begin_empty(standby);
+
+    (void)state;
+    assert_int_equal(psi_spec_init(&want.spec, &args, bed->workers, NULL), PSD_OK);
+    open_table(bed, 0, &want, 1);
+    ack_table(bed, 0);
+    pass_ms(bed, 1000, NULL);
+    assert_null(hear(bed->lane[0], PSI_FRAME_PAIR));
+    assert_non_null(strstr(bed->told, "place server 1 by 1 needless in -"));
+    hang_up(bed->lane[1], "killed");
+    hang_up(standby[1], "killed");
+    bed->lane[1] = NULL;
+    pass_ms(bed, 600, NULL);
+    assert_null(hear(standby[0], PSI_FRAME_TAKE_PLACE));
+    bed->lane[1] = join(bed, PSI_ROLE_SERVER, 1, 900); /* it has its place again */
+    (void)hear_welcome(bed->lane[1]);
+    master_bed_stop(bed);
+}
+
+/* If this fails, the global step of a job that only sums is lost with its server. */
+static void
+test_a_global_step_has_a_copy(void **state)
+{
+    struct peer *standby[2];
+    struct master_bed *bed = begin_empty(standby);
+    uint64_t number;
+
+    (void)state;
+    pass_ms(bed, 300, NULL);
+    assert_null(hear(bed->lane[0], PSI_FRAME_PAIR));
+    say_ping(bed, bed->lane[0], (struct psi_frame){.type = PSI_FRAME_PING},
+             &(struct psi_ping){.step = 7});
+    master_tick(bed->master);
+    (void)hear_pair(bed->lane[0], &number);
+    assert_non_null(strstr(bed->told, "place server 0 by 0 forming in 1"));
+    master_bed_stop(bed);
+}
+
 int
 main(void)
 {
@@ -206,6 +269,8 @@ main(void)
         cmocka_unit_test(test_a_server_goes_on_without_a_copy_that_is_gone),
         cmocka_unit_test(test_a_server_that_does_not_reach_its_copy),
         cmocka_unit_test(test_without_copies_the_setting_is_named),
+        cmocka_unit_test(test_sums_have_no_copies),
+        cmocka_unit_test(test_a_global_step_has_a_copy),
     };
 
     return cmocka_run_group_tests_name("master_pairs", tests, NULL, NULL);

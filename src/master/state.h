@@ -10,6 +10,7 @@
  *   given.c     what a rank gave of tables         metrics.c  what members count
  *   silence.c   who is not heard of, and for how long that is borne
  *   rebuild.h   another life of the master: what it knows, it hears from the lanes
+ *   redundancy.h  who has which part, for who started the job
  *
  * All of it belongs to one thread, see master.h.
  */
@@ -147,6 +148,8 @@ struct server {
     bool is_promoting; /* lost, and its copy takes its places */
     uint32_t left_by;  /* ... of the process that was started with this index */
     uint64_t awaited;  /* the process in whose stead another is awaited, by this index; 0: none */
+    bool is_told;      /* who started the job knows of its part: */
+    struct psi_tiding_place told;
 };
 
 /* What a rank has given of one table, over the lanes that have answered. */
@@ -262,6 +265,8 @@ struct master {
 
     struct table **table; /* owned, and every one of them; index = id */
     uint32_t tables;
+    uint32_t settled;            /* so many of them have been opened, or refused ... */
+    bool is_frail;               /* ... and workers could not make one of them anew */
     struct backup_group *groups; /* owned */
     uint64_t late_ns;            /* when a table with backup workers closes without the late */
 

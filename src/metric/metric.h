@@ -93,7 +93,10 @@ enum psi_metric_who {
       "the step at which the program says that it will end; 0: it does not say")                   \
     X(36, COPY_QUEUE, copy_queue, GAUGE, "bytes", LANE, "changes that its copy may not have yet")  \
     X(37, COPY_WHOLE, copy_whole, GAUGE, "lanes", LANE,                                            \
-      "1: its copy has all that was told, and may take its place")
+      "1: its copy has all that was told, and may take its place")                                 \
+    X(38, COPY_LEFT, copy_left, GAUGE, "chunks", LANE, "chunks that its copy does not have yet")   \
+    X(39, GLOBAL_STEP, global_step, GAUGE, "steps", LANE,                                          \
+      "the global step of the job, on the lane that keeps it; 0: nobody uses it")
 
 enum psi_metric {
 #define PSI_METRIC_ENUM(number, id, name, kind, unit, who, text) PSI_METRIC_##id = number,

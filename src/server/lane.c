@@ -347,8 +347,9 @@ on_frame(void *owner, const void *payload, size_t bytes, struct psd_error *err)
 static void
 ping(void *owner, struct psi_ping *ping_p)
 {
-    (void)owner;
-    (void)ping_p; /* a lane is at no step */
+    const struct lane *lane = owner;
+
+    ping_p->step = lane->global.value; /* the job's, on the lane that keeps it: it needs a copy */
 }
 
 static const struct psi_master_events master_events = {

@@ -62,6 +62,9 @@ measure(struct lane *lane)
                    lane->pair == NULL ? 0 : lane->pair->bytes);
     psi_metric_set(lane->metrics, PSI_METRIC_COPY_WHOLE,
                    lane->pair != NULL && lane->pair->is_eligible && !lane->pair->is_broken);
+    psi_metric_set(lane->metrics, PSI_METRIC_COPY_LEFT,
+                   lane->pair == NULL ? 0 : lane->pair->unpaired);
+    psi_metric_set(lane->metrics, PSI_METRIC_GLOBAL_STEP, lane->global.value);
     psi_metric_set(lane->metrics, PSI_METRIC_SEAL_TIME, psi_sealed_ns(lane->env));
     if (lane->config.cpu_ns != NULL) {
         const uint64_t cpu_ns = lane->config.cpu_ns();

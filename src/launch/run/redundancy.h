@@ -1,0 +1,18 @@
+/*
+ * redundancy.h - which process has which server's part and which copy, for those who ask.
+ */
+#ifndef LAUNCH_REDUNDANCY_H
+#define LAUNCH_REDUNDANCY_H
+
+#include <jansson.h>
+
+#include "launch/run/run_state.h"
+
+/* A list: of each server who has its part, where its copy is, and what that still lacks. Empty before
+ * the job has begun. */
+json_t *redundancy_json(const struct run *run);
+
+/* Adds to a server's process of what it is "primary_of" and "copy_of". */
+void redundancy_tell_process(const struct run *run, uint32_t slot, json_t *process);
+
+#endif
