@@ -23,6 +23,7 @@
 #ifndef PSI_CLUSTER_CLUSTER_H
 #define PSI_CLUSTER_CLUSTER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -98,5 +99,8 @@ psd_status psi_cluster_load(const char *path, struct psi_cluster *cluster_p, str
 psd_status psi_cluster_parse(const char *text, size_t bytes, const char *name,
                              struct psi_cluster *cluster_p, struct psd_error *err);
 void psi_cluster_free(struct psi_cluster *cluster);
+
+/* Whether the servers are on two hosts or more, by their names. */
+bool psi_cluster_spreads_servers(const struct psi_cluster *cluster);
 
 #endif

@@ -510,6 +510,17 @@ psi_cluster_load(const char *path, struct psi_cluster *cluster_p, struct psd_err
     return status;
 }
 
+bool
+psi_cluster_spreads_servers(const struct psi_cluster *cluster)
+{
+    for (uint32_t i = 1; i < cluster->server_count; i++) {
+        if (strcmp(cluster->servers[i].host, cluster->servers[0].host) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void
 psi_cluster_free(struct psi_cluster *cluster)
 {

@@ -29,6 +29,7 @@ static const char *const level_words[] = {"error", "warn", "info", "debug", "tra
 static const char *const transport_words[] = {"auto", "tcp", NULL};
 static const char *const hierarchy_words[] = {"auto", "off", NULL};
 static const char *const failover_words[] = {"auto", "off", NULL};
+static const char *const replicas_words[] = {"0", "1", "auto", NULL};
 static const char *const switch_words[] = {"off", "on", NULL};
 static const char *const source_words[] = {"default", "file", "environment", "command line"};
 
@@ -65,8 +66,8 @@ static const struct psi_knob knobs[] = {
            "how long a job waits for a server: for another life of it, or for one that is silent"),
     NUMBER(server_return_ms, 2000, 0, DAY_MS, "ms", MASTER,
            "... before another server, if there is one, takes its part"),
-    NUMBER(replicas, 0, 0, 1, "", MASTER | SERVER,
-           "copies of the parameters of a server in others: it may die, and nothing is lost"),
+    WORD(replicas, replicas_words, PSI_REPLICAS_AUTO, MASTER | SERVER,
+         "copies of a server's parameters in others: it may die; auto: 1 with servers on two hosts"),
     NUMBER(master_grace_ms, 30000, 0, DAY_MS, "ms", MASTER,
            "how long the others wait for a master that died and is started again"),
     NUMBER(start_timeout_ms, 60000, 1, DAY_MS, "ms", MASTER | SERVER,

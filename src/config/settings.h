@@ -38,6 +38,9 @@ enum psi_hierarchy { PSI_HIERARCHY_AUTO, PSI_HIERARCHY_OFF };
 
 enum psi_failover { PSI_FAILOVER_AUTO, PSI_FAILOVER_OFF };
 
+/* Copies of what servers hold: so many, or as who starts the job finds right. */
+enum psi_replicas { PSI_REPLICAS_0, PSI_REPLICAS_1, PSI_REPLICAS_AUTO };
+
 enum { PSI_KNOBS = 26 };
 
 /*
@@ -54,7 +57,7 @@ struct psi_settings {
     uint32_t server_silence_ms; /* 0: as dead_heartbeats says */
     uint32_t server_wait_ms;
     uint32_t server_return_ms;
-    uint32_t replicas; /* copies of what servers hold, in other servers */
+    uint32_t replicas; /* enum psi_replicas */
     uint32_t master_grace_ms;
     uint32_t start_timeout_ms;
     uint32_t op_timeout_ms;

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "clock/clock.h"
 #include "cluster/cluster.h"
+#include "config/replicas.h"
 #include "shard/shard.h"
 #include "view/view.h"
 
@@ -42,6 +43,7 @@ struct given {
     uint32_t term;
     bool tell_joins;
     bool late_workers;
+    bool spread; /* the servers are on two hosts or more */
 };
 
 static psd_status
@@ -104,6 +106,7 @@ read_cluster(struct given *given, struct psi_settings *settings, struct psd_erro
     if (given->port == not_given && cluster.master_port != 0) {
         given->port = cluster.master_port;
     }
+    given->spread = psi_cluster_spreads_servers(&cluster);
     psi_settings_merge(settings, &cluster.settings);
     psi_cluster_free(&cluster);
     return PSD_OK;
@@ -111,22 +114,19 @@ read_cluster(struct given *given, struct psi_settings *settings, struct psd_erro
 
 /* A copy is in another server, and a server's death must not be the end for another reason. */
 static psd_status
-check_replicas(const struct psi_settings *settings, uint32_t servers, struct psd_error *err)
+settle_replicas(struct psi_settings *settings, const struct given *given, struct psd_error *err)
 {
-    if (settings->replicas == 0) {
+    const char *obstacle = psi_replicas_obstacle(settings, given->servers);
+
+    psi_replicas_settle(settings, given->servers, given->spread);
+    if (settings->replicas == PSI_REPLICAS_0 || obstacle == NULL) {
         return PSD_OK;
     }
-    if (settings->replicas >= servers) {
+    if (given->servers == 1) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "replicas %u: the job has %u server%s, and a copy is in another one",
-                        settings->replicas, servers, psi_plural(servers));
+                        "replicas 1: the job has 1 server, and a copy is in another one");
     }
-    if (settings->on_worker_death == PSI_DEATH_WAIT || settings->sum_failover == PSI_FAILOVER_OFF) {
-        return psi_fail(err, PSD_ERR_INVALID, "replicas %u: not with %s", settings->replicas,
-                        settings->sum_failover == PSI_FAILOVER_OFF ? "sum_failover=off"
-                                                                   : "on_worker_death=wait");
-    }
-    return PSD_OK;
+    return psi_fail(err, PSD_ERR_INVALID, "replicas 1: not with %s", obstacle);
 }
 
 psd_status
@@ -161,7 +161,7 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
                           given.term);
     }
     if (status == PSD_OK) {
-        status = check_replicas(&settings, given.servers, err);
+        status = settle_replicas(&settings, &given, err);
     }
     if (status == PSD_OK) {
         const uint32_t port = given.port == not_given ? DEFAULT_PORT : given.port;

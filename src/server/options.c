@@ -15,6 +15,7 @@
 #include "base/fail.h"
 #include "cluster/cluster.h"
 #include "config/environment.h"
+#include "config/replicas.h"
 #include "shard/shard.h"
 #include "transport/address.h"
 
@@ -102,6 +103,7 @@ read_cluster(struct given *given, struct psi_settings *settings, char *master, s
         given->servers = cluster.server_count;
     }
     psi_settings_merge(settings, &cluster.settings);
+    psi_replicas_settle(settings, cluster.server_count, psi_cluster_spreads_servers(&cluster));
     psi_cluster_free(&cluster);
     return status;
 }
@@ -202,6 +204,7 @@ server_options_read(int argc, char *const *argv, struct server_options *options_
         return status;
     }
     status = read_cluster(&given, &settings, master, sizeof(master), err);
+    psi_replicas_settle(&settings, 1, false); /* without a file nobody knows where the others are */
     if (status == PSD_OK && given.index == not_given) {
         status = psi_fail(err, PSD_ERR_INVALID, "which server is this? give --index 0..%d",
                           PSI_SERVERS_MAX - 1);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """kill -9 of servers that hold parameters and have copies in others (replicas=1): nothing is lost, no bit changes."""
 
+import json
 import os
 import re
 import signal
@@ -128,6 +129,20 @@ def test_server_and_master_killed_together(start):
     assert digests(job) == digests(calm)
 
 
+def test_sums_have_no_copies(start):
+    """If this fails, a job that only sums pays for copies, and its load is spread worse after a server's death."""
+    arguments = ("--sum", "--awkward", "--elements", 150_000, "--steps", 40)
+    calm = train(start, name="calm", arguments=arguments, replicas=0)
+    assert calm.wait(60) == 0, calm.stderr()
+    job = train(start, arguments=arguments)
+    job.wait_for_output("step 4\n", 2)
+    os.kill(job.pid_of("server1"), signal.SIGKILL)
+    assert job.wait(60) == 0, job.stdout() + job.stderr() + job.log("master").decode()
+    assert digests(job) == digests(calm)
+    assert [(one["process"], one["by"]) for one in result(job)["failovers"]] == [("server1", "restart")]
+    assert b"COPY" not in job.log("master")
+
+
 def test_without_copies_the_option_is_named(start):
     """If this fails, nobody learns what would have saved the job."""
     job = train(start, replicas=0)
@@ -147,3 +162,23 @@ def test_replicas_that_a_job_cannot_have(start, options, text):
     job = start("--workers", 1, *options, "--replicas", 1, "--", "true")
     assert job.wait(20) == 2, job.stderr()
     assert text in job.stderr()
+
+
+@pytest.mark.parametrize("servers, options, said", [
+    (["node1", "node2"], (), "replicas 1 (auto: the servers are on 2 machines)"),
+    (["node1", "node1"], (), "replicas 0 (auto: all servers are on one machine)"),
+    (["node1"], (), "replicas 0 (auto: one server)"),
+    (["node1", "node2"], ("--on_worker_death=wait",), "replicas 0 (auto: on_worker_death=wait)"),
+    (["node1", "node2"], ("--restart=on-failure",), "replicas 0 (auto: on_worker_death=wait)"),
+    (["node1", "node2"], ("--sum_failover=off",), "replicas 0 (auto: sum_failover=off)"),
+    (["node1", "node2"], ("--replicas=0",), "replicas 0 (as told)"),
+    (["node1", "node1"], ("--replicas=1",), "replicas 1 (as told)"),
+])
+def test_copies_by_default(start, tmp_path, servers, options, said):
+    """If this fails, servers on two machines have no copies, or a job that cannot have any is refused for it."""
+    cluster = tmp_path / "cluster.json"
+    cluster.write_text(json.dumps({"master_node": "node1", "worker_nodes": ["node1", "node2"], "server_nodes": servers}))
+    job = start("-c", cluster, "--dry_run", *options, "true")
+    assert job.wait(20) == 0, job.stderr()
+    assert f"{said}\n" in job.stdout()
+    assert job.stdout().count(f"--replicas={said.split()[1]}") == 1 + len(servers)

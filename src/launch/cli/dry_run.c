@@ -175,6 +175,9 @@ dry_run(const struct prepared *prepared, const char *interface, struct psd_error
     if (status == PSD_OK && prepared->plan.virtualenv != NULL) {
         printf("virtual environment of the workers: %s\n", prepared->plan.virtualenv);
     }
+    if (status == PSD_OK && prepared->plan.replicas_why[0] != '\0') {
+        printf("replicas %u (%s)\n", prepared->plan.replicas, prepared->plan.replicas_why);
+    }
     if (status == PSD_OK && prepared->plan.given == NULL) {
         status = guess_cluster(prepared, interface, &cluster, err);
     }

@@ -19,6 +19,8 @@
 #include "launch/rules/role.h"
 #include "launch/text/command.h"
 
+enum { PLAN_WHY_BYTES = 64 };
+
 /*
  * Who makes a plan fills the first part and hands over what it points to; plan_build() makes the
  * second of it.
@@ -39,12 +41,14 @@ struct plan {
     uint32_t gpus_per_worker; /* 0: as the machine's are shared out */
     uint32_t lanes;           /* of a server; 0: as the cores of its machine allow */
     uint32_t max_restarts;
-    struct words master_settings; /* options handed on to ps_master */
-    struct words server_settings; /* ... to ps_server */
-    struct words *worker_set;     /* NULL, or a list of NAME=value for each worker */
-    struct psi_tf_config *given;  /* NULL, or by slot: tasks that were given by files */
-    char *virtualenv;             /* NULL: none */
-    char *workdir;                /* NULL: none */
+    uint32_t replicas;                 /* copies of servers: 0 or 1 ... */
+    char replicas_why[PLAN_WHY_BYTES]; /* ... "as told", "auto: one server"; "": no such job */
+    struct words master_settings;      /* options handed on to ps_master */
+    struct words server_settings;      /* ... to ps_server */
+    struct words *worker_set;          /* NULL, or a list of NAME=value for each worker */
+    struct psi_tf_config *given;       /* NULL, or by slot: tasks that were given by files */
+    char *virtualenv;                  /* NULL: none */
+    char *workdir;                     /* NULL: none */
 
     struct words worker_environment; /* NAME=value, on top of what a machine has itself */
     struct words forwarded;          /* more of it, for machines that do not inherit from us */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "config/replicas.h"
 #include "launch/link/link.h"
 
 static_assert((int)WATCH_FAIL == PSI_DEATH_FAIL && (int)WATCH_CONTINUE == PSI_DEATH_CONTINUE &&
@@ -51,26 +52,50 @@ job_rules_apply_restart(const struct launch_options *options, struct psi_setting
                             err);
 }
 
-psd_status
-job_rules_check_replicas(const struct psi_settings *settings, uint32_t servers,
-                         struct psd_error *err)
+static uint32_t
+count_machines_of_servers(const struct layout *layout)
 {
-    if (settings->replicas == 0) {
-        return PSD_OK;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < layout->machine_count; i++) {
+        count += layout->machines[i].servers > 0;
     }
-    if (settings->replicas >= servers) {
+    return count;
+}
+
+psd_status
+job_rules_settle_replicas(struct psi_settings *settings, const struct layout *layout,
+                          struct plan *plan, struct psd_error *err)
+{
+    const char *obstacle = psi_replicas_obstacle(settings, plan->servers);
+    const uint32_t machines = count_machines_of_servers(layout);
+    char *why = plan->replicas_why;
+
+    if (settings->replicas == PSI_REPLICAS_1 && plan->servers < 2) {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "--replicas %u: the job has %u server%s, and a copy is in another one: "
-                        "give --servers %u or more",
-                        settings->replicas, servers, psi_plural(servers), settings->replicas + 1);
+                        "--replicas 1: the job has %u server%s, and a copy is in another one: "
+                        "give --servers 2 or more",
+                        plan->servers, psi_plural(plan->servers));
     }
-    if (settings->on_worker_death == PSI_DEATH_WAIT || settings->sum_failover == PSI_FAILOVER_OFF) {
-        return psi_fail(err, PSD_ERR_INVALID, "--replicas %u: not with %s", settings->replicas,
-                        settings->sum_failover == PSI_FAILOVER_OFF
-                            ? "sum_failover=off"
-                            : "on_worker_death=wait, nor with --restart of single workers");
+    if (settings->replicas == PSI_REPLICAS_1 && obstacle != NULL) {
+        return psi_fail(err, PSD_ERR_INVALID, "--replicas 1: not with %s%s", obstacle,
+                        settings->on_worker_death == PSI_DEATH_WAIT
+                            ? ", nor with --restart of single workers"
+                            : "");
     }
-    return PSD_OK;
+    if (settings->replicas != PSI_REPLICAS_AUTO) {
+        snprintf(why, PLAN_WHY_BYTES, "as told");
+    } else if (obstacle != NULL) {
+        snprintf(why, PLAN_WHY_BYTES, "auto: %s", obstacle);
+    } else if (machines < 2) {
+        snprintf(why, PLAN_WHY_BYTES, "auto: all servers are on one machine");
+    } else {
+        snprintf(why, PLAN_WHY_BYTES, "auto: the servers are on %u machines", machines);
+    }
+    psi_replicas_settle(settings, plan->servers, machines > 1);
+    plan->replicas = settings->replicas;
+    return psi_settings_set(settings, PSI_SOURCE_COMMAND, "command line", "replicas",
+                            settings->replicas == PSI_REPLICAS_1 ? "1" : "0", err);
 }
 
 uint32_t

@@ -17,9 +17,10 @@
 psd_status job_rules_apply_restart(const struct launch_options *options,
                                    struct psi_settings *settings, struct psd_error *err);
 
-/* Copies of what servers hold need another server, and a job that may go on without one. PSD_ERR_INVALID. */
-psd_status job_rules_check_replicas(const struct psi_settings *settings, uint32_t servers,
-                                    struct psd_error *err);
+/* Copies of what servers hold need another server, and a job that may go on without one; where nobody
+ * has said whether there are any, the machines decide. PSD_ERR_INVALID. */
+psd_status job_rules_settle_replicas(struct psi_settings *settings, const struct layout *layout,
+                                     struct plan *plan, struct psd_error *err);
 
 /* A batch system takes workers away and brings them back: the job waits, unless told not to. */
 psd_status job_rules_apply_joining(struct psi_settings *settings, uint32_t wait_s,

@@ -326,10 +326,6 @@ complete(struct work *work, struct psd_error *err)
     if (status == PSD_OK) {
         status = job_rules_apply_restart(options, &work->settings, err);
     }
-    if (status == PSD_OK && personality_has_master(plan->personality)) {
-        status = job_rules_check_replicas(&work->settings, plan->servers, err);
-    }
-    hand_on_settings(work);
     for (size_t i = 0; i < options->forward.count; i++) {
         words_add(&work->sources.forward, options->forward.values[i]);
     }
@@ -557,6 +553,13 @@ prepare_job(const struct launch_options *options, char *const *environment,
     status = read_all(&work, err);
     if (status == PSD_OK) {
         lay_out(&work);
+        status =
+            personality_is_foreign(work.plan->personality)
+                ? PSD_OK
+                : job_rules_settle_replicas(&work.settings, &prepared_p->layout, work.plan, err);
+    }
+    if (status == PSD_OK) {
+        hand_on_settings(&work);
         status = plan_build(work.plan, &work.sources, err);
     }
     status = status == PSD_OK ? check_gpus(&prepared_p->layout, work.plan, err) : status;

@@ -30,6 +30,9 @@ report_begin(const struct run *run)
 
     runlog_line(&run->runlog, "JOB", "%s: %u workers, %u servers; logs in %s", run->args->job,
                 plan->workers, plan->servers, run->directory);
+    if (plan->replicas_why[0] != '\0') {
+        runlog_line(&run->runlog, "JOB", "replicas %u (%s)", plan->replicas, plan->replicas_why);
+    }
 }
 
 /* Parts of a job that are called alike. */
@@ -304,6 +307,9 @@ report_check(const struct run *run)
             printf("    its clock differs by %.1f s: times in logs will not agree\n",
                    (double)host->clock_ahead_ms / 1000);
         }
+    }
+    if (run->plan->replicas_why[0] != '\0') {
+        printf("replicas %u (%s)\n", run->plan->replicas, run->plan->replicas_why);
     }
 }
 

@@ -1,0 +1,30 @@
+/*
+ * replicas.c - whether the servers of a job have copies, where nobody has said so.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config/replicas.h"
+
+#include <stddef.h>
+
+const char *
+psi_replicas_obstacle(const struct psi_settings *settings, uint32_t servers)
+{
+    if (servers < 2) {
+        return "one server";
+    }
+    if (settings->sum_failover == PSI_FAILOVER_OFF) {
+        return "sum_failover=off";
+    }
+    return settings->on_worker_death == PSI_DEATH_WAIT ? "on_worker_death=wait" : NULL;
+}
+
+void
+psi_replicas_settle(struct psi_settings *settings, uint32_t servers, bool is_spread)
+{
+    if (settings->replicas == PSI_REPLICAS_AUTO) {
+        settings->replicas = is_spread && psi_replicas_obstacle(settings, servers) == NULL
+                                 ? PSI_REPLICAS_1
+                                 : PSI_REPLICAS_0;
+    }
+}

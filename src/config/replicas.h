@@ -1,0 +1,19 @@
+/*
+ * replicas.h - whether the servers of a job have copies, where nobody has said so.
+ */
+#ifndef PSI_CONFIG_REPLICAS_H
+#define PSI_CONFIG_REPLICAS_H
+
+#include <stdbool.h>
+
+#include "config/settings.h"
+
+/* What keeps a job with so many servers from having copies of them: "one server",
+ * "sum_failover=off", "on_worker_death=wait"; NULL: nothing. */
+const char *psi_replicas_obstacle(const struct psi_settings *settings, uint32_t servers);
+
+/* Makes 0 or 1 of auto. is_spread: the servers are on two hosts or more. On one host copies cost half
+ * of the speed and guard against a crash alone, so they have to be asked for. */
+void psi_replicas_settle(struct psi_settings *settings, uint32_t servers, bool is_spread);
+
+#endif
