@@ -67,7 +67,7 @@ static const struct psi_knob knobs[] = {
     NUMBER(server_return_ms, 2000, 0, DAY_MS, "ms", MASTER,
            "... before another server, if there is one, takes its part"),
     WORD(replicas, replicas_words, PSI_REPLICAS_AUTO, MASTER | SERVER,
-         "copies of a server's parameters in others: it may die; auto: 1 with servers on two hosts"),
+         "copies of each server in another: it may die; auto: 1 with servers on two hosts"),
     NUMBER(master_grace_ms, 30000, 0, DAY_MS, "ms", MASTER,
            "how long the others wait for a master that died and is started again"),
     NUMBER(start_timeout_ms, 60000, 1, DAY_MS, "ms", MASTER | SERVER,

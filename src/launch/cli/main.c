@@ -24,8 +24,8 @@
 #include "launch/text/command.h"
 #include "launch/text/variables.h"
 
-static const char *const words_meant[] = {"run",  "show", "page",  "logs",   "stop",
-                                          "list", "top",  "trace", "secret", "help"};
+static const char *const words_meant[] = {"run", "show",  "page",   "logs", "stop",   "list",
+                                          "top", "trace", "secret", "help", "restart"};
 
 static int
 make_secret(int argc, char *const *argv)
@@ -103,7 +103,7 @@ static const struct {
 } verbs[] = {
     {"--agent", serve},  {"secret", make_secret}, {"show", verb_show}, {"logs", verb_logs},
     {"stop", verb_stop}, {"list", verb_list},     {"help", help},      {"status", hint},
-    {"top", verb_top},   {"trace", verb_trace},   {"page", verb_page},
+    {"top", verb_top},   {"trace", verb_trace},   {"page", verb_page}, {"restart", verb_restart},
 };
 
 int

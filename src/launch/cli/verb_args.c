@@ -1,5 +1,5 @@
 /*
- * verb_args.c - the command lines of show, page, logs, stop, list, top and trace.
+ * verb_args.c - the command lines of show, page, logs, stop, restart, list, top and trace.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -29,6 +29,15 @@ static const char about_stop[] =
     "Ends a job as Ctrl-C would: workers have 5 s, then servers, then the master.\n"
     "\n"
     "    psd_run stop train";
+static const char about_restart[] =
+    "Restarts the servers of a job one after the other, each when the job can do without it: when\n"
+    "all others have whole copies of what they hold, or workers can make it anew. Training goes "
+    "on,\n"
+    "and no bit of synchronous results changes. Servers that hold parameters need copies\n"
+    "(--replicas 1). Exit code 0: all are back; 1: one took too long, and the others were left "
+    "alone.\n"
+    "\n"
+    "    psd_run restart train --servers";
 static const char about_page[] =
     "Where a job that runs here is watched in a browser: its address, with its token. Who has it\n"
     "sees the job; give it to nobody else. With --master, a page for a job that was started by "
@@ -84,6 +93,10 @@ static const struct psi_command commands[] = {
                    .synopsis = "[--now] [JOB]",
                    .about = about_stop,
                    .option_count = 1},
+    [VERB_RESTART] = {.name = "psd_run restart",
+                      .synopsis = "[JOB] --servers [--timeout SECONDS]",
+                      .about = about_restart,
+                      .option_count = 2},
     [VERB_PAGE] = {.name = "psd_run page",
                    .synopsis = "[JOB] [options]",
                    .about = about_page,
@@ -119,6 +132,10 @@ verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *opt
                         &options->since},
                        {"out", 'o', PSI_OPTION_TEXT, "where logs are [./logs]", &options->out}},
         [VERB_STOP] = {{"now", 0, PSI_OPTION_FLAG, "kill, without time to save", &options->now}},
+        [VERB_RESTART] = {{"servers", 0, PSI_OPTION_FLAG, "the servers", &options->servers},
+                          {"timeout", 0, PSI_OPTION_NUMBER,
+                           "how many seconds each may take until nothing is missing [60]",
+                           &options->seconds, 1, 86400}},
         [VERB_LIST] = {{"no_trunc", 0, PSI_OPTION_FLAG, "whole commands", &options->no_trunc},
                        {"json", 0, PSI_OPTION_FLAG, "for programs", &options->json}},
         [VERB_PAGE] = {{"master", 0, PSI_OPTION_TEXT,
@@ -156,9 +173,13 @@ verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *opt
 static void
 say_which(const struct words *names, enum verb verb)
 {
-    static const char *const words[] = {
-        [VERB_SHOW] = "show", [VERB_LOGS] = "logs",   [VERB_STOP] = "stop",
-        [VERB_TOP] = "top",   [VERB_TRACE] = "trace", [VERB_PAGE] = "page"};
+    static const char *const words[] = {[VERB_SHOW] = "show",
+                                        [VERB_LOGS] = "logs",
+                                        [VERB_STOP] = "stop",
+                                        [VERB_TOP] = "top",
+                                        [VERB_TRACE] = "trace",
+                                        [VERB_PAGE] = "page",
+                                        [VERB_RESTART] = "restart --servers"};
 
     fprintf(stderr, "psd_run: which job? Several run:");
     for (size_t i = 0; i < names->count; i++) {

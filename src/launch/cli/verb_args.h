@@ -1,5 +1,5 @@
 /*
- * verb_args.h - the command lines of show, page, logs, stop, list, top and trace.
+ * verb_args.h - the command lines of show, page, logs, stop, restart, list, top and trace.
  */
 #ifndef LAUNCH_VERB_ARGS_H
 #define LAUNCH_VERB_ARGS_H
@@ -20,11 +20,22 @@ struct verb_options {
     const char *since;
     const char *master; /* show: ask this master instead */
     const char *secret_file;
-    const char *out; /* logs: directory of the logs of jobs that have ended */
-    uint32_t steps;  /* trace */
+    const char *out;  /* logs: directory of the logs of jobs that have ended */
+    uint32_t steps;   /* trace */
+    bool servers;     /* restart */
+    uint32_t seconds; /* restart: for each of them */
 };
 
-enum verb { VERB_SHOW, VERB_LOGS, VERB_STOP, VERB_LIST, VERB_TOP, VERB_TRACE, VERB_PAGE };
+enum verb {
+    VERB_SHOW,
+    VERB_LOGS,
+    VERB_STOP,
+    VERB_LIST,
+    VERB_TOP,
+    VERB_TRACE,
+    VERB_PAGE,
+    VERB_RESTART
+};
 
 /* Reads one. False: *code_p is what to exit with. *first_p, *second_p: arguments, or NULL. */
 bool verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *options_p,

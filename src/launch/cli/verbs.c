@@ -16,6 +16,7 @@
 #include "base/fail.h"
 #include "config/options.h"
 #include "launch/cli/page_by_hand.h"
+#include "launch/cli/redundancy_table.h"
 #include "launch/cli/show.h"
 #include "launch/cli/table.h"
 #include "launch/cli/verb_args.h"
@@ -184,6 +185,7 @@ print_job(const json_t *job, bool whole)
     }
     table_print(&table, stdout);
     table_fini(&table);
+    redundancy_table_print(job);
 }
 
 /* ------------------------------------------------------------------------------------ show --- */

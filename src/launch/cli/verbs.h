@@ -9,6 +9,7 @@
 /* argv[0] is the verb. Return the exit code: 0, 2 wrong usage, 3 no such job. */
 int verb_show(int argc, char *const *argv);
 int verb_page(int argc, char *const *argv);
+int verb_restart(int argc, char *const *argv);
 int verb_logs(int argc, char *const *argv);
 int verb_stop(int argc, char *const *argv);
 int verb_list(int argc, char *const *argv);

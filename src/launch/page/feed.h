@@ -16,6 +16,7 @@
 
 #include <psd/psd.h>
 
+#include "metric/metric.h"
 #include "wire/message.h"
 
 enum feed_phase { FEED_PHASE_STARTING, FEED_PHASE_RUNNING, FEED_PHASE_ENDING, FEED_PHASE_ENDED };
@@ -123,6 +124,9 @@ bool feed_csv(struct feed *feed, FILE *stream);
 
 /* The step at which the job is expected to end, as its workers say; 0: they do not. */
 uint64_t feed_steps_total(struct feed *feed);
+
+/* What the lanes that have a server's part have counted, all together; 0: nothing is known. */
+uint64_t feed_server_metric(struct feed *feed, uint32_t server, enum psi_metric metric);
 
 /* Who is waited for, in one sentence: "step 812: 61 % of the time everybody waited for worker 3 on
  * node7, which computed 2.1x as long as the median"; "" while too little is known. */

@@ -161,6 +161,19 @@ feed_metric(const struct feed_member *member, enum psi_metric metric)
 }
 
 uint64_t
+feed_server_metric(struct feed *feed, uint32_t server, enum psi_metric metric)
+{
+    const struct feed_member *member;
+    uint64_t sum;
+
+    pthread_mutex_lock(&feed->lock);
+    member = feed_member_of(feed, PSD_ROLE_SERVER, server);
+    sum = member != NULL ? feed_metric(member, metric) : 0;
+    pthread_mutex_unlock(&feed->lock);
+    return sum;
+}
+
+uint64_t
 feed_expected(const struct feed *feed)
 {
     uint64_t furthest = 0;

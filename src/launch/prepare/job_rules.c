@@ -164,6 +164,7 @@ job_rules(const struct launch_options *options, const struct psi_settings *setti
         .server_grace_ms = settings->server_grace_ms,
         .others_take_over = settings->sum_failover != PSI_FAILOVER_OFF && plan->servers > 1,
         .server_wait_ms = settings->server_wait_ms,
+        .replicas = plan->replicas,
         .lease_ms = LINK_LEASE_MS,
         .start_timeout_ms = settings->start_timeout_ms,
         .timeout_ms = (uint64_t)options->timeout_s * 1000,

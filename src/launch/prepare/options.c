@@ -259,7 +259,7 @@ static const struct psi_command command = {
     .synopsis = "[-c FILE] [-o DIR] [options] \"command\"\n"
                 "       psd_run [options] -- program arguments...\n"
                 "       psd_run run [options] \"command\"\n"
-                "       psd_run show | top | logs | page | trace | stop | list [-h]\n"
+                "       psd_run show | top | logs | page | trace | restart | stop | list [-h]\n"
                 "       psd_run secret FILE",
     .about = about_run,
     .program = PSI_PROGRAM_RUN,

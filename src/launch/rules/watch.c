@@ -16,6 +16,7 @@
 #include "launch/rules/watch_machines.h"
 #include "launch/rules/watch_master.h"
 #include "launch/rules/watch_restart.h"
+#include "launch/rules/watch_rolling.h"
 #include "launch/rules/watch_servers.h"
 #include "launch/rules/watch_steps.h"
 
@@ -446,10 +447,14 @@ watch_told(struct watch *watch, const struct psi_tiding *tiding, uint64_t now_ms
         watch_server_hosted(watch, slot, now_ms);
     } else if (tiding->kind == PSI_TIDING_COPIED && tiding->role == PSI_TIDING_SERVER) {
         watch_server_copied(watch, slot, now_ms);
+    } else if (tiding->kind == PSI_TIDING_PLACE && tiding->role == PSI_TIDING_SERVER) {
+        watch->slots[slot].is_placed = true;
+        watch->slots[slot].place = tiding->place;
     } else if (tiding->kind == PSI_TIDING_END && watch->phase >= WATCH_RUNNING) {
         watch_ask(watch, now_ms);
     }
     conclude(watch, now_ms);
+    watch_rolling_step(watch, now_ms);
 }
 
 void
@@ -504,6 +509,7 @@ watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_m
         break;
     }
     conclude(watch, now_ms);
+    watch_rolling_step(watch, now_ms);
 }
 
 void
@@ -531,6 +537,7 @@ watch_tick(struct watch *watch, uint64_t now_ms)
     watch_start_due(watch, now_ms);
     kill_doomed(watch, now_ms);
     conclude(watch, now_ms);
+    watch_rolling_step(watch, now_ms);
     if (now_ms >= watch->timeout_ms && watch->phase < WATCH_LEAVING) {
         watch_fail(watch, WATCH_CAUSE_TIMEOUT, 0, WATCH_CODE_START_TIMEOUT);
     }
@@ -570,6 +577,7 @@ watch_deadline(const struct watch *watch)
     earlier(&until_ms, phase == WATCH_RUNNING && first_late(watch) != 0, watch->late_ms);
     earlier(&until_ms, phase == WATCH_RUNNING, watch->service_left_deadline_ms);
     earlier(&until_ms, true, watch_next_due(watch));
+    earlier(&until_ms, watch_is_rolling(watch), watch->rolling.deadline_ms);
     earlier(&until_ms, phase < WATCH_STOPPING, watch->absence_ms);
     earlier(&until_ms, phase < WATCH_LEAVING, watch->timeout_ms);
     return until_ms;

@@ -28,7 +28,34 @@ may_live_again(const struct watch *watch, const struct watch_slot *server, uint6
 {
     const uint32_t short_lives = now_ms - server->start_ms < SERVED_MS ? server->hasty : 0;
 
-    return short_lives < watch->config.server_restarts;
+    return short_lives < watch->config.server_restarts || server->is_rolled;
+}
+
+/* The master does not miss it: it stood by. Another life of it is worth having, if it may have one. */
+static void
+lose_spare(struct watch *watch, uint32_t slot, uint64_t now_ms)
+{
+    if (may_live_again(watch, &watch->slots[slot], now_ms)) {
+        watch_server_awaited(watch, slot, now_ms);
+    } else {
+        watch_server_hosted(watch, slot, now_ms);
+    }
+}
+
+/* The master has told who has which part, and this one has none. While a part is awaited it may be on
+ * its way here. */
+static bool
+has_no_part(const struct watch *watch, uint32_t slot)
+{
+    for (uint32_t i = 1; i <= watch->config.servers; i++) {
+        const struct watch_slot *server = &watch->slots[i];
+
+        if (!server->is_placed || server->place.by == PSI_TIDING_NOBODY ||
+            server->place.by == slot - 1) {
+            return false;
+        }
+    }
+    return true;
 }
 
 bool
@@ -46,6 +73,10 @@ watch_server_exited(struct watch *watch, uint32_t slot, uint64_t now_ms)
     }
     if (server->makes_room) {
         watch_server_awaited(watch, slot, now_ms);
+        return true;
+    }
+    if (has_no_part(watch, slot)) {
+        lose_spare(watch, slot, now_ms);
         return true;
     }
     if (!may_live_again(watch, server, now_ms) && !config->others_take_over) {
@@ -117,12 +148,12 @@ live_again(struct watch *watch, uint32_t slot, uint64_t now_ms)
         server->hasty = 0;
     }
     server->delay_ms = 0;
-    if (server->hasty > 0) {
+    if (server->hasty > 0 && !server->is_rolled) {
         uint32_t delays = server->hasty - 1;
 
         server->delay_ms = watch_restart_delay_ms(watch->config.restart_delay_ms, 0, &delays);
     }
-    server->hasty++;
+    server->hasty += !server->is_rolled;
     server->restarts++;
     cause_forgive(&watch->inquest, slot);
     if (!server->makes_room) { /* else they have been told */
@@ -156,17 +187,6 @@ watch_server_awaited(struct watch *watch, uint32_t slot, uint64_t now_ms)
         watch->ops->tell_failover(watch->context, slot);
     } else {
         live_again(watch, slot, now_ms);
-    }
-}
-
-/* The master does not miss it: it stood by. Another life of it is worth having, if it may have one. */
-static void
-lose_spare(struct watch *watch, uint32_t slot, uint64_t now_ms)
-{
-    if (may_live_again(watch, &watch->slots[slot], now_ms)) {
-        watch_server_awaited(watch, slot, now_ms);
-    } else {
-        watch_server_hosted(watch, slot, now_ms);
     }
 }
 

@@ -29,6 +29,7 @@ struct watch_config {
     uint32_t server_restarts;   /* of short lives of one server, one after the other; 0: its end is
                                    the job's */
     bool others_take_over;      /* ... or other servers may take its part */
+    uint32_t replicas;          /* copies of servers: 0 or 1 */
     uint32_t master_restarts;   /* likewise of the master */
     const uint32_t *machine_of; /* (optional) by slot: NULL is one machine for all */
     uint32_t machines;          /* how many; 0: one */
@@ -60,6 +61,8 @@ struct watch_ops {
     /* A server died, or is silent and about to be killed; another life of it follows, delay_ms
      * later: people are told. */
     void (*tell_failover)(void *context, uint32_t slot);
+    /* Servers are restarted one after the other, and that has come a step further: watch.rolling. */
+    void (*tell_rolling)(void *context);
     /* Ask everything that is left to stop, kill it after grace_ms. May come again, with less. */
     void (*end)(void *context, uint32_t grace_ms);
 };
@@ -116,6 +119,27 @@ enum watch_cause {
     WATCH_CAUSE_NEVER_JOINED, /* cause_slot, a worker, ended before it joined: no job without it */
 };
 
+/* Servers that are restarted one after the other: watch_rolling.c. */
+enum watch_rolling_stage {
+    ROLLING_NONE,
+    ROLLING_WAITING, /* until the job can do without the server in `slot`; or the one before is back */
+    ROLLING_KILLED, /* ... that was killed, until it is back and nothing is missing */
+    ROLLING_DONE,
+    ROLLING_FAILED, /* it took too long, or the job is about to end: no more are restarted */
+};
+
+struct watch_rolling {
+    enum watch_rolling_stage stage;
+    uint32_t slot;
+    uint32_t done;     /* servers that are back */
+    uint32_t restarts; /* of that server, before */
+    uint32_t limit_ms; /* for each */
+    uint64_t began_ms;
+    uint64_t killed_ms; /* the last one */
+    uint64_t back_ms;   /* likewise */
+    uint64_t deadline_ms;
+};
+
 /* Thread: owned by the main thread of psd_run. */
 struct watch {
     struct watch_config config;
@@ -139,6 +163,7 @@ struct watch {
     bool master_left;        /* with code 0: every worker had said done */
     uint32_t service_left;   /* slot of a service that left with 0 while its job goes on ... */
     uint64_t service_left_deadline_ms; /* ... which has to end by then; UINT64_MAX: none left */
+    struct watch_rolling rolling;
 
     enum watch_cause cause;
     uint32_t cause_slot;
@@ -162,6 +187,9 @@ struct watch_slot {
     bool is_left;           /* ... but it has died too often: another server may take its part */
     bool is_hosted;         /* another server has its part: no life of this one is wanted */
     bool is_copied;         /* its copy has its part, or had it: it may only stand by */
+    bool is_rolled;         /* killed because it is to be restarted: that is no failure */
+    bool is_placed;         /* a server: the master has told who has its part: */
+    struct psi_tiding_place place;
     uint32_t restarts;
     uint32_t hasty;      /* of them, the last ones that followed upon short lives */
     uint64_t start_ms;   /* when its last life began */

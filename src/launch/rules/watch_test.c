@@ -21,6 +21,7 @@
 #include "launch/rules/watch.h"
 #include "launch/rules/watch_master.h"
 #include "launch/rules/watch_restart.h"
+#include "launch/rules/watch_rolling.h"
 
 struct orders {
     char text[512];
@@ -76,11 +77,18 @@ order_tell_failover(void *context, uint32_t slot)
     note(context, 'f', slot, 0);
 }
 
+static void
+order_tell_rolling(void *context)
+{
+    note(context, 'r', 0, 0);
+}
+
 static const struct watch_ops ops = {.start = order_start,
                                      .signal = order_signal,
                                      .ask = order_ask,
                                      .tell_late = order_tell_late,
                                      .tell_failover = order_tell_failover,
+                                     .tell_rolling = order_tell_rolling,
                                      .end = order_end};
 
 struct job {
@@ -634,6 +642,113 @@ test_a_server_that_stands_by_dies(void **state)
     watch_tick(&job.watch, job.now_ms + 30000);
     expect(&job, "");
     assert_int_equal(job.watch.phase, WATCH_RUNNING);
+    watch_fini(&job.watch);
+}
+
+/* Who has the part of a server, and its copy. */
+static void
+tell_place(struct job *job, uint32_t slot, uint32_t by, enum psi_copy_state state, uint32_t copy)
+{
+    const struct psi_tiding tiding = {.kind = PSI_TIDING_PLACE,
+                                      .role = PSI_TIDING_SERVER,
+                                      .rank = slot - 1,
+                                      .place = {.by = by, .copy = copy, .state = state}};
+
+    watch_told(&job->watch, &tiding, job->now_ms);
+}
+
+/* If this fails, a server that only stands by is missed for seconds, though nobody needs a word. */
+static void
+test_a_server_without_a_part_dies(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_lasting(&job);
+    tell_place(&job, 1, 1, PSI_COPY_WHOLE, 0);
+    tell_place(&job, 2, 1, PSI_COPY_WHOLE, 0);
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    expect(&job, "f1 s1.1");
+    tell(&job, WATCH_STARTED, 1, 0, 0);
+    tell_joined(&job, 1);
+    tell_place(&job, 2, PSI_TIDING_NOBODY, PSI_COPY_WHOLE, 0); /* it may be on its way here */
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    expect(&job, "");
+    watch_fini(&job.watch);
+}
+
+/* Servers 0 and 1 have copies in each other, and are to be restarted. */
+static void
+begin_rolling(struct job *job)
+{
+    char why[256];
+
+    run_lasting(job);
+    job->watch.config.others_take_over = true;
+    job->watch.config.replicas = 1;
+    assert_false(watch_rolling_begin(&job->watch, 10000, job->now_ms, why, sizeof(why)));
+    assert_string_equal(why, "it has not begun: not all of its processes have joined");
+    tell_place(job, 1, 0, PSI_COPY_WHOLE, 1);
+    tell_place(job, 2, 1, PSI_COPY_FORMING, 0);
+    assert_true(watch_rolling_begin(&job->watch, 10000, job->now_ms, why, sizeof(why)));
+    assert_false(watch_rolling_begin(&job->watch, 10000, job->now_ms, why, sizeof(why)));
+    expect(job, ""); /* one of them has no whole copy yet */
+}
+
+/* If this fails, a server is restarted while the job needs it, or the others wait for ever. */
+static void
+test_servers_are_restarted_one_after_the_other(void **state)
+{
+    struct job job;
+
+    (void)state;
+    begin_rolling(&job);
+    tell_place(&job, 2, 1, PSI_COPY_WHOLE, 0);
+    expect(&job, "r0 k1");
+    tell_place(&job, 2, 1, PSI_COPY_WHOLE, 0); /* of before its death */
+    expect(&job, "");
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    tell_news(&job, PSI_TIDING_AWAITED, 1);
+    tell_place(&job, 1, PSI_TIDING_NOBODY, PSI_COPY_WHOLE, 1);
+    tell_place(&job, 2, 1, PSI_COPY_NONE, PSI_TIDING_NOBODY);
+    expect(&job, "f1 s1.1");
+    tell(&job, WATCH_STARTED, 1, 0, 0);
+    tell_joined(&job, 1);
+    tell_place(&job, 1, 1, PSI_COPY_WHOLE, 0);
+    expect(&job, "");
+    tell_place(&job, 2, 1, PSI_COPY_WHOLE, 0);
+    expect(&job, "r0 r0 k2");
+    tell(&job, WATCH_EXITED, 2, 0, SIGKILL);
+    tell_news(&job, PSI_TIDING_AWAITED, 2);
+    expect(&job, "f2 s2.1");
+    tell(&job, WATCH_STARTED, 2, 0, 0);
+    tell_place(&job, 1, 0, PSI_COPY_WHOLE, 1);
+    expect(&job, ""); /* it has not joined */
+    tell_joined(&job, 2);
+    expect(&job, "r0");
+    assert_int_equal(job.watch.rolling.stage, ROLLING_DONE);
+    assert_int_equal(job.watch.slots[1].hasty + job.watch.slots[2].hasty, 0);
+    watch_fini(&job.watch);
+}
+
+/* If this fails, one who restarts servers waits for ever for a copy that is never whole. */
+static void
+test_servers_that_cannot_be_restarted(void **state)
+{
+    struct job job;
+    char why[256];
+
+    (void)state;
+    begin_rolling(&job);
+    assert_int_equal(watch_deadline(&job.watch), job.now_ms + 10000);
+    watch_tick(&job.watch, job.now_ms + 10000);
+    expect(&job, "r0");
+    assert_int_equal(job.watch.rolling.stage, ROLLING_FAILED);
+    assert_int_equal(job.watch.phase, WATCH_RUNNING);
+    job.watch.config.replicas = 0;
+    tell_place(&job, 2, 1, PSI_COPY_NONE, PSI_TIDING_NOBODY);
+    assert_false(watch_rolling_begin(&job.watch, 10000, job.now_ms, why, sizeof(why)));
+    assert_non_null(strstr(why, "server 1 has what nobody else has"));
     watch_fini(&job.watch);
 }
 
@@ -1616,6 +1731,9 @@ main(void)
         cmocka_unit_test(test_another_server_takes_its_part),
         cmocka_unit_test(test_a_copy_takes_its_part),
         cmocka_unit_test(test_a_server_that_stands_by_dies),
+        cmocka_unit_test(test_a_server_without_a_part_dies),
+        cmocka_unit_test(test_servers_are_restarted_one_after_the_other),
+        cmocka_unit_test(test_servers_that_cannot_be_restarted),
         cmocka_unit_test(test_server_that_comes_too_late),
         cmocka_unit_test(test_nobody_takes_its_part),
         cmocka_unit_test(test_short_lives_of_a_server_are_counted),

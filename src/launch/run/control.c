@@ -12,6 +12,7 @@
 #include "launch/link/control_socket.h"
 #include "launch/page/feed.h"
 #include "launch/run/job_json.h"
+#include "launch/run/rolling.h"
 #include "launch/run/run_page.h"
 
 /* by: "psd_run stop", or what replaces the job. */
@@ -33,7 +34,7 @@ stop_job(struct run *run, bool at_once, const char *by)
     }
 }
 
-/* "show", "feed", "trace 20", "what", "page", "page file", and those above. */
+/* "show", "feed", "trace 20", "what", "page", "page file", those above, and those of rolling.h. */
 static char *
 answer(void *context, const char *line)
 {
@@ -64,7 +65,7 @@ answer(void *context, const char *line)
         stop_job(run, now, by);
         return strdup("stopping\n");
     }
-    return NULL;
+    return rolling_answer(run, line);
 }
 
 void

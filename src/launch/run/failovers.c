@@ -65,6 +65,10 @@ failovers_begin(struct run *run, uint32_t slot)
         end_text_exit(run, slot, server->code, server->signal, why, sizeof(why));
         end_text_delay(server->delay_ms, when, sizeof(when));
     }
+    if (server->is_rolled) { /* rolling.c tells people */
+        remember(run, slot, "psd_run restart --servers");
+        return;
+    }
     console_tell(&run->console, CONSOLE_FAILOVER,
                  "%s; it is started again, %s, and the job goes on", why, when);
     runlog_line(&run->runlog, "FAILOVER", "%s; it is started again, %s", why, when);
@@ -106,6 +110,9 @@ failovers_end(struct run *run, uint32_t slot)
         return;
     }
     failover->back_ms = psi_monotonic_ms();
+    if (run->watch.slots[slot].is_rolled) {
+        return;
+    }
     end_text_name(run, slot, who, sizeof(who));
     snprintf(what, sizeof(what), failover->is_hosted ? "the part of %s" : "%s", who);
     console_tell(&run->console, CONSOLE_FAILOVER, "%s is back after %.1f s", what,

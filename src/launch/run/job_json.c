@@ -17,6 +17,7 @@
 #include "launch/page/feed.h"
 #include "launch/run/end_text.h"
 #include "launch/run/failovers.h"
+#include "launch/run/redundancy.h"
 #include "launch/run/report.h"
 #include "launch/system/whole_file.h"
 #include "launch/text/json_text.h"
@@ -158,6 +159,9 @@ tell_process(const struct run *run, uint32_t slot, const struct psd_node *nodes,
     json_object_set_new(value, "cause", json_boolean(end_text_is_process(run, slot)));
     json_object_set_new(value, "command",
                         json_text(process->command != NULL ? process->command : ""));
+    if (role == LAUNCH_SERVER && !run->watch.config.foreign) {
+        redundancy_tell_process(run, slot, value);
+    }
     if (node != NULL) {
         tell_node(value, node, process->last_step);
     } else if (role == LAUNCH_WORKER) {
@@ -224,6 +228,11 @@ build(struct run *run)
     json_object_set_new(job, "result",
                         run->result[0] != '\0' ? json_text(run->result) : json_null());
     json_object_set_new(job, "attempt", json_integer(run->args->attempt));
+    if (run->plan->replicas_why[0] != '\0') {
+        json_object_set_new(job, "replicas", json_integer(run->plan->replicas));
+        json_object_set_new(job, "replicas_why", json_string(run->plan->replicas_why));
+        json_object_set_new(job, "redundancy", redundancy_json(run));
+    }
     json_object_set_new(job, "failovers", failovers_json(run));
     json_object_set_new(job, "machines", machines);
     json_object_set_new(job, "processes", processes);

@@ -15,6 +15,7 @@
 #include "launch/run/failovers.h"
 #include "launch/run/host_setup.h"
 #include "launch/run/report.h"
+#include "launch/run/rolling.h"
 #include "launch/run/run_state.h"
 #include "launch/text/mask.h"
 #include "launch/text/memory.h"
@@ -342,9 +343,16 @@ order_tell_failover(void *context, uint32_t slot)
     failovers_begin(context, slot);
 }
 
+static void
+order_tell_rolling(void *context)
+{
+    rolling_tell(context);
+}
+
 const struct watch_ops orders_ops = {.start = order_start,
                                      .signal = orders_signal,
                                      .ask = order_ask,
                                      .tell_late = order_tell_late,
                                      .tell_failover = order_tell_failover,
+                                     .tell_rolling = order_tell_rolling,
                                      .end = orders_end};

@@ -323,6 +323,7 @@ run_fini(struct run *run)
     free(run->hosts);
     free(run->processes);
     free(run->failovers);
+    words_fini(&run->rolling_lines);
     free(run->peers);
     free(run->host_map);
     psi_tf_config_free(&run->cluster);

@@ -96,6 +96,7 @@ struct run {
     uint64_t ended_wall_ms;
     struct failover *failovers; /* owned, in order of time */
     size_t failover_count;
+    struct words rolling_lines;    /* told of servers that are restarted, for who asked for it */
     char note[NOTES_LINE_MAX + 1]; /* the last one that a worker told; "" if none */
     char result[256]; /* the last line that --result_regex found, with its worker; "" if none */
 };
