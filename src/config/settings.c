@@ -60,10 +60,10 @@ static const struct psi_knob knobs[] = {
     WORD(sum_failover, failover_words, PSI_FAILOVER_AUTO, MASTER,
          "auto: a job that only sums goes on when a server died and was started again"),
     NUMBER(server_silence_ms, 0, 0, DAY_MS, "ms", MASTER,
-           "how long a server may be silent; 0: as long as others, dead_heartbeats times heartbeat_ms"),
+           "how long a server may be silent; 0: as long as others (dead_heartbeats)"),
     /* Less than op_timeout_ms: workers are to hear the master's reason, not to give up before. */
     NUMBER(server_wait_ms, 30000, 1, DAY_MS, "ms", MASTER,
-           "how long a job waits for a server: for another life of it, or for one that is silent"),
+           "how long a job waits for another life of a server, or a silent one"),
     NUMBER(server_return_ms, 2000, 0, DAY_MS, "ms", MASTER,
            "... before another server, if there is one, takes its part"),
     WORD(replicas, replicas_words, PSI_REPLICAS_AUTO, MASTER | SERVER,
