@@ -93,7 +93,8 @@ enum {
     FILES_IOCTL_DEVICE = 1 << 15,   /* from ABI 5 */
     PORTS_CONNECT = 1 << 1,
     PORTS_BIND = 1,
-    PORTS_ALL = 3,  /* bind and connect, from ABI 4 */
+    PORTS_ALL = 3, /* bind and connect, from ABI 4 */
+    SCOPE_SIGNALS = 2,
     SCOPES_ALL = 3, /* abstract unix sockets and signals, from ABI 6 */
     GET_VERSION = 1,
     RULE_PATH = 1,
@@ -156,7 +157,7 @@ allow_port(int ruleset, uint16_t port)
 }
 
 static int
-make_ruleset(long abi, uint64_t ports)
+make_ruleset(long abi, uint64_t ports, uint64_t scopes)
 {
     struct ruleset rules = {.files = FILES_OF_ABI_1};
     size_t bytes = sizeof(rules.files);
@@ -169,7 +170,7 @@ make_ruleset(long abi, uint64_t ports)
         bytes += sizeof(rules.ports);
     }
     if (abi >= 6) {
-        rules.scopes = SCOPES_ALL;
+        rules.scopes = scopes;
         bytes += sizeof(rules.scopes);
     }
     return (int)syscall(SYS_landlock_create_ruleset, &rules, bytes, 0);
@@ -186,7 +187,8 @@ lock_files(const struct psi_harden_args *args, struct report *report)
         say(report, false, "landlock: this kernel lacks it");
         return;
     }
-    ruleset = make_ruleset(abi, args->connects_to_servers ? PORTS_BIND : PORTS_ALL);
+    ruleset = make_ruleset(abi, args->connects_to_servers ? PORTS_BIND : PORTS_ALL,
+                           args->shares_with_servers ? SCOPE_SIGNALS : SCOPES_ALL);
     if (ruleset >= 0) {
         allow_files(ruleset, lookup ? naming_files : plain_files);
         if (args->role == PSI_HARDEN_SERVER && abi >= 4 && !args->connects_to_servers) {
@@ -336,6 +338,12 @@ static const struct conditional server_conditions[] = {
     {SCMP_SYS(socket), 3, WHEN_SOCKET(AF_INET6, SOCK_STREAM)},
 };
 
+/* Each end has one of a pair of sockets, which it was given through a socket that is there from the
+ * start (transport/shm/shm_meet.h). */
+static const struct conditional sharing_conditions[] = {
+    {SCMP_SYS(socketpair), 3, WHEN_SOCKET(AF_UNIX, SOCK_SEQPACKET)},
+};
+
 /* Names are asked for by UDP, in a thread of their own: transport/loop/lookup.c. */
 static const struct conditional naming_conditions[] = {
     {SCMP_SYS(fcntl), 1, {WHEN_EQUAL(1, F_DUPFD_CLOEXEC)}},
@@ -405,6 +413,9 @@ add_rules(scmp_filter_ctx filter, const struct psi_harden_args *args)
     if (code == 0 && args->role == PSI_HARDEN_SERVER) {
         code = add_server_rules(filter);
     }
+    if (code == 0 && args->shares_with_servers) {
+        code = add_conditions(filter, sharing_conditions, COUNT(sharing_conditions));
+    }
     if (code == 0 && args->lookup != NULL) {
         code = add_naming_rules(filter);
     }
@@ -432,6 +443,9 @@ count_calls(const struct psi_harden_args *args)
     if (args->role == PSI_HARDEN_SERVER) { /* fcntl has been counted */
         calls +=
             COUNT(server_calls) - 1 + count_conditions(server_conditions, COUNT(server_conditions));
+    }
+    if (args->shares_with_servers) {
+        calls += count_conditions(sharing_conditions, COUNT(sharing_conditions));
     }
     if (args->lookup != NULL) { /* fcntl and socket have been counted */
         calls +=

@@ -17,6 +17,7 @@ struct psi_harden_args {
     enum psi_harden_role role;
     uint16_t connect_port;    /* server: of the master, to which it connects again after a cut */
     bool connects_to_servers; /* server: to others as well, whose ports nobody knows yet */
+    bool shares_with_servers; /* server: ... and memory, with those on this host */
     const char *lookup;       /* server: a host name that it still has to look up; NULL: none */
 };
 

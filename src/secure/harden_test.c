@@ -27,6 +27,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,6 +42,9 @@ struct world {
     int channel[2]; /* two ends of a unix socket that carries descriptors */
     struct sockaddr_in address;
     const char *lookup; /* a name that is still to be looked up, or NULL */
+    bool shares;        /* memory with other servers of this host */
+    int neighbour;      /* a unix socket of another process ... */
+    int meet;           /* ... and one that was made before the hardening */
     char line[512];     /* what psi_harden() logged last */
 };
 
@@ -80,6 +84,13 @@ open_world(struct world *world)
     world->socket = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(world->socket >= 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, world->channel), 0);
+    world->neighbour = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    world->meet = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_true(world->neighbour >= 0 && world->meet >= 0);
+    assert_int_equal(bind(world->neighbour, /* without a name: the kernel gives it one of its own */
+                          (const struct sockaddr *)&(struct sockaddr_un){.sun_family = AF_UNIX},
+                          sizeof(sa_family_t)),
+                     0);
 }
 
 static void
@@ -89,6 +100,8 @@ close_world(struct world *world)
     close(world->socket);
     close(world->channel[0]);
     close(world->channel[1]);
+    close(world->neighbour);
+    close(world->meet);
 }
 
 static void
@@ -99,6 +112,8 @@ harden(struct world *world, enum psi_harden_role role, bool on)
         .on = on,
         .role = role,
         .connect_port = ntohs(world->address.sin_port),
+        .connects_to_servers = world->shares,
+        .shares_with_servers = world->shares,
         .lookup = world->lookup,
     };
 
@@ -107,7 +122,7 @@ harden(struct world *world, enum psi_harden_role role, bool on)
 
 /* The child's wait status: its exit code is the attempt's outcome. */
 static int
-try_with_lookup(enum psi_harden_role role, const char *lookup, attempt *act)
+try_as(enum psi_harden_role role, const char *lookup, bool shares, attempt *act)
 {
     struct world world;
     int status = 0;
@@ -115,6 +130,7 @@ try_with_lookup(enum psi_harden_role role, const char *lookup, attempt *act)
 
     open_world(&world);
     world.lookup = lookup;
+    world.shares = shares;
     child = fork();
     assert_true(child >= 0);
     if (child == 0) {
@@ -129,7 +145,7 @@ try_with_lookup(enum psi_harden_role role, const char *lookup, attempt *act)
 static int
 try_in_child(enum psi_harden_role role, attempt *act)
 {
-    return try_with_lookup(role, NULL, act);
+    return try_as(role, NULL, false, act);
 }
 
 static void
@@ -329,6 +345,28 @@ try_unix_pair(struct world *world)
 }
 
 static int
+try_unix_datagram_pair(struct world *world)
+{
+    int ends[2];
+
+    (void)world;
+    return outcome(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends));
+}
+
+static int
+try_tell_neighbour(struct world *world)
+{
+    struct sockaddr_un address;
+    socklen_t bytes = sizeof(address);
+
+    if (getsockname(world->neighbour, (struct sockaddr *)&address, &bytes) != 0) {
+        return outcome(-1);
+    }
+    return outcome(
+        sendto(world->meet, "x", 1, MSG_NOSIGNAL, (const struct sockaddr *)&address, bytes));
+}
+
+static int
 try_event(struct world *world)
 {
     (void)world;
@@ -517,6 +555,37 @@ test_only_a_server_connects_and_only_to_its_master(void **state)
     }
 }
 
+static void
+expect_of_one_that_shares(attempt *act, int wanted)
+{
+    const int status = try_as(PSI_HARDEN_SERVER, NULL, true, act);
+
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), wanted);
+}
+
+/* If this fails, a server cannot share memory with the copy that it has in another one of its host; or
+ * all servers keep the ways out that this needs; or it needs more than it has to. */
+static void
+test_only_copies_need_their_neighbours(void **state)
+{
+    attempt *const denied[] = {try_unix_socket,   try_unix_datagrams, try_unix_datagram_pair,
+                               try_signal_parent, try_fork,           try_udp,
+                               try_write_file,    try_second_listener};
+
+    (void)state;
+    need_hardening(true);
+    expect_of_one_that_shares(try_unix_pair, WORKED);
+    expect_of_one_that_shares(try_tell_neighbour, WORKED);
+    for (size_t i = 0; i < sizeof(denied) / sizeof(denied[0]); i++) {
+        expect_of_one_that_shares(denied[i], DENIED);
+    }
+    expect(PSI_HARDEN_SERVER, try_unix_pair, DENIED);
+    if (landlock_abi() >= 6) {
+        expect(PSI_HARDEN_SERVER, try_tell_neighbour, DENIED);
+    }
+}
+
 static int
 try_read_hosts(struct world *world)
 {
@@ -527,7 +596,7 @@ try_read_hosts(struct world *world)
 static void
 expect_with_lookup(attempt *act, int wanted)
 {
-    const int status = try_with_lookup(PSI_HARDEN_SERVER, "localhost", act);
+    const int status = try_as(PSI_HARDEN_SERVER, "localhost", false, act);
 
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), wanted);
@@ -867,6 +936,7 @@ main(void)
         cmocka_unit_test(test_hostile_calls_kill),
         cmocka_unit_test(test_needless_calls_are_denied),
         cmocka_unit_test(test_only_a_server_connects_and_only_to_its_master),
+        cmocka_unit_test(test_only_copies_need_their_neighbours),
         cmocka_unit_test(test_only_a_lookup_needs_name_services),
         cmocka_unit_test(test_serving_still_works),
         cmocka_unit_test(test_abort_still_aborts),

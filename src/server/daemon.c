@@ -302,6 +302,7 @@ harden(const struct process *process, const struct server_options *options)
                                   .role = PSI_HARDEN_SERVER,
                                   .connect_port = process->master.port,
                                   .connects_to_servers = options->replicas > 0,
+                                  .shares_with_servers = options->replicas > 0 && options->lends,
                                   .lookup = process->master_found ? NULL : process->master.host},
         process->log);
 }

@@ -440,6 +440,152 @@ test_a_promoted_copy_hears_nobody(void **state)
     stop(&two);
 }
 
+/* ---- room for sums ------------------------------------------------------------------------- */
+
+enum { SUMS = 5, ROOM = 2 };
+
+static void
+open_many(struct two *two)
+{
+    for (uint32_t id = 0; id < SUMS; id++) {
+        open_table(two->owner, id,
+                   &(struct psd_table_args){
+                       .struct_size = sizeof(struct psd_table_args),
+                       .name = (const char *const[]){"a", "b", "c", "d", "e"}[id],
+                       .dtype = PSD_F32,
+                       .dims = 1,
+                       .shape = {ELEMENTS},
+                       .rule = &(struct psd_rule_args){.struct_size = sizeof(struct psd_rule_args),
+                                                       .rule = PSD_RULE_ADD}});
+    }
+    settle(two);
+}
+
+/* Both workers, to all tables. */
+static void
+push_many(struct two *two, uint64_t step)
+{
+    for (uint32_t i = 0; i < 2 * SUMS; i++) {
+        const float gradient[ELEMENTS] = {1, (float)i, (float)step, 3};
+
+        say(two->owner, two->owner->worker[i % 2],
+            (struct psi_frame){.type = PSI_FRAME_PUSH,
+                               .dtype = PSD_F32,
+                               .seq = (uint32_t)step * SUMS + i / 2 + 1,
+                               .step = step,
+                               .table = i / 2,
+                               .request = (uint32_t)step * SUMS + i / 2 + 1},
+            gradient, BYTES);
+    }
+}
+
+static unsigned
+closed(const struct two *two, uint64_t step)
+{
+    unsigned count = 0;
+
+    for (uint32_t id = 0; id < SUMS; id++) {
+        const struct table *table = table_find(two->owner->lane, id);
+
+        count += table != NULL && table->chunks[0].clock.version > step;
+    }
+    return count;
+}
+
+static struct two
+pair_up_with_little_room(void)
+{
+    struct lane_bed *owner = lane_bed_start_surviving(2);
+    struct two two;
+
+    owner->lane->config.copy_bytes = ROOM * 256; /* what a sum of four numbers takes, twice */
+    two = pair_up(owner);
+    open_many(&two);
+    return two;
+}
+
+static void
+assert_all_same(const struct two *two)
+{
+    for (uint32_t id = 0; id < SUMS; id++) {
+        const struct chunk *a = &table_find(two->owner->lane, id)->chunks[0];
+        const struct chunk *b = &table_find(two->copy->lane, id)->chunks[0];
+
+        assert_int_equal(a->clock.version, b->clock.version);
+        assert_memory_equal(chunk_part(a, PSI_PART_VALUE).base, chunk_part(b, PSI_PART_VALUE).base,
+                            BYTES);
+    }
+}
+
+/* If this fails, a slow copy makes its owner keep sums without bound, overwrites some that the copy
+ * has not read, or stops the job for ever. */
+static void
+test_rounds_wait_for_room_for_their_sums(void **state)
+{
+    struct two two = pair_up_with_little_room();
+
+    (void)state;
+    for (uint64_t step = 0; step < 7; step++) {
+        unsigned before = ROOM;
+
+        push_many(&two, step);
+        assert_int_equal(closed(&two, step), ROOM);
+        while (before < SUMS) {
+            unsigned now;
+
+            assert_int_equal(to_copy(&two, 1), 1);
+            to_owner(&two);
+            now = closed(&two, step);
+            assert_in_range(now, before, before + 1);
+            before = now;
+        }
+        settle(&two);
+        for (unsigned i = 0; i < SUMS; i++) {
+            assert_true(is_acked(two.owner, 0));
+            assert_true(is_acked(two.owner, 1));
+        }
+        assert_all_same(&two);
+    }
+    stop(&two);
+}
+
+/* If this fails, what was on its way to the copy when a line broke is other numbers by the time it is
+ * sent again. */
+static void
+test_sums_stay_until_the_copy_has_them(void **state)
+{
+    struct two two = pair_up_with_little_room();
+
+    (void)state;
+    push_many(&two, 0);
+    world_hang_up(two.from_owner->line, "cut");
+    world_hang_up(two.to_copy->line, "cut");
+    world_wait(&two.owner->world, 30);
+    assert_int_equal(closed(&two, 0), ROOM);
+    join_lines(&two);
+    settle(&two);
+    assert_int_equal(closed(&two, 0), SUMS);
+    assert_all_same(&two);
+    stop(&two);
+}
+
+/* If this fails, a round that waited for room never closes once its lane goes on alone, or a table
+ * that is dropped meanwhile is still waited for. */
+static void
+test_nobody_waits_for_room_that_is_not_needed(void **state)
+{
+    struct two two = pair_up_with_little_room();
+    const struct psi_frame drop = {.type = PSI_FRAME_TABLE_DROP, .table = ROOM};
+
+    (void)state;
+    push_many(&two, 0);
+    say(two.owner, two.owner->master, drop, NULL, 0);
+    assert_int_equal(closed(&two, 0), ROOM);
+    unpair(two.owner);
+    assert_int_equal(closed(&two, 0), SUMS - 1);
+    stop(&two);
+}
+
 int
 main(void)
 {
@@ -454,6 +600,9 @@ main(void)
         cmocka_unit_test(test_a_copy_hears_its_owner_alone),
         cmocka_unit_test(test_a_copy_without_room_says_so),
         cmocka_unit_test(test_a_promoted_copy_hears_nobody),
+        cmocka_unit_test(test_rounds_wait_for_room_for_their_sums),
+        cmocka_unit_test(test_sums_stay_until_the_copy_has_them),
+        cmocka_unit_test(test_nobody_waits_for_room_that_is_not_needed),
     };
 
     return cmocka_run_group_tests_name("lane_pair", tests, NULL, NULL);

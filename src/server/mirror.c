@@ -2,8 +2,8 @@
  * mirror.c - a lane that stands by and is the copy of another: whose copy, and what it has heard.
  *
  * The master says whose copy it is, and of which life: nobody else is listened to. What the owner
- * says comes with numbers, is applied in their order (mirror_apply.c) and acknowledged together,
- * once a turn. A copy never waits for anything, so two lanes that copy each other cannot wait in a
+ * says comes with numbers, is applied in their order (mirror_apply.c) and acknowledged together, once
+ * a turn or more often. An owner on this host lends what it says: it is applied from there. A copy never waits for anything, so two lanes that copy each other cannot wait in a
  * circle. When it is given the place it hears nothing more from the owner, dead or not.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -15,6 +15,8 @@
 #include "base/fail.h"
 #include "rpc/post.h"
 #include "server/state.h"
+
+enum { ACK_BYTES = 1 << 20 };
 
 /* ---- beginning and ending ------------------------------------------------------------------ */
 
@@ -167,8 +169,34 @@ mirror_session_gone(const struct session *session)
     }
 }
 
+/* What is on loan stays where it is until it has been applied. */
 psd_status
-mirror_frame(struct session *session, const void *payload, size_t bytes, struct psd_error *err)
+mirror_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err)
+{
+    struct slot *slot = sink_p->lent == NULL ? NULL : slot_take(&session->lane->pool, 0);
+
+    if (slot == NULL) {
+        return psi_inbox_body(&session->guest.inbox, sink_p, err);
+    }
+    slot->loan = sink_p->loan;
+    session->receiving = slot;
+    sink_p->keep = true;
+    return PSD_OK;
+}
+
+/* The owner has room for so much, and closes no round while that is full. */
+static void
+acknowledge_early(struct lane *lane, size_t bytes)
+{
+    lane->mirror->unacked_bytes += bytes;
+    if (lane->mirror->unacked_bytes >= ACK_BYTES) {
+        lane->mirror->ack_due = true;
+        mirror_tick(lane);
+    }
+}
+
+static psd_status
+hear(struct session *session, const void *payload, size_t bytes, struct psd_error *err)
 {
     struct lane *lane = session->lane;
     struct mirror *mirror = lane->mirror;
@@ -197,7 +225,18 @@ mirror_frame(struct session *session, const void *payload, size_t bytes, struct 
     mirror->ack_due = true;
     lane->kept = frame->incarnation;
     lane->copied_view = frame->view;
+    acknowledge_early(lane, bytes);
     return PSD_OK;
+}
+
+psd_status
+mirror_frame(struct session *session, const void *payload, size_t bytes, struct psd_error *err)
+{
+    const psd_status status = hear(session, payload, bytes, err);
+
+    slot_give(&session->lane->pool, session->receiving);
+    session->receiving = NULL;
+    return status;
 }
 
 void
@@ -221,6 +260,7 @@ mirror_tick(struct lane *lane)
 {
     if (lane->mirror->ack_due) {
         lane->mirror->ack_due = false;
+        lane->mirror->unacked_bytes = 0;
         acknowledge(lane, PSD_OK, "");
         psi_fail_point(server_copy_acked);
     }

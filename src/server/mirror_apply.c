@@ -66,6 +66,7 @@ update(struct lane *lane, struct chunk *chunk, const struct psi_change *change,
         .update = chunk->updates + 1,
         .from = chunk->current,
         .to = to,
+        .was_checked = true,
         .scratch = lane->scratch,
     };
 

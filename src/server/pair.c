@@ -23,7 +23,6 @@
 
 enum {
     SNAPSHOT_BYTES = 8 << 20, /* on their way: changes queue up behind them */
-    JOINING_BYTES = 64 << 20, /* more than that, and a chunk that is not PAIRED begins anew */
     SLOW_MS = 1000,           /* before a line about a copy that is slow, ... */
     SLOW_LINE_MS = 10000,     /* ... and between two of them */
 };
@@ -149,6 +148,9 @@ acked(struct lane *lane, const struct psi_frame *frame, struct psd_error *err)
         pair->is_met = true;
         pair_send_again(lane);
     }
+    if (!lane->finished) {
+        pair_slots_go_on(lane);
+    }
     pair_steps_answer(lane);
     return PSD_OK;
 }
@@ -246,6 +248,7 @@ begin(struct lane *lane, uint64_t number, const struct psi_pair *copy)
     psi_identity_standby(pair->peer.name, copy->server, copy->lane);
     lane->pair = pair;
     lane->replicate = replicate_to_copy;
+    pair_slots_init(lane);
     psi_log(&lane->log, PSI_LOG_DEBUG, "COPY", "a lane of server %u (%s) is to be its copy",
             copy->server, copy->address);
     tell_all(lane);
@@ -263,6 +266,7 @@ pair_destroy(struct lane *lane)
     }
     psi_peer_close(&pair->peer);
     pair_empty(pair);
+    pair_slots_fini(lane);
     pair_steps_free(pair);
     free(pair);
     lane->pair = NULL;
@@ -322,44 +326,6 @@ pair_ended(struct lane *lane, uint64_t number)
 
 /* ---- what happens on the lane -------------------------------------------------------------- */
 
-/* So much is on its way that what is not PAIRED had better begin anew, later. */
-static bool
-joins_in_vain(const struct pair *pair, const struct chunk *chunk)
-{
-    return chunk->copy.mode == COPY_JOINING && pair->bytes > JOINING_BYTES;
-}
-
-static void
-begin_anew(struct pair *pair, struct chunk *chunk)
-{
-    chunk->copy = (struct chunk_copy){.mode = COPY_ALONE};
-    chunk->table->alone++;
-    pair->alone++;
-}
-
-void
-pair_changed(struct lane *lane, struct chunk *chunk, const struct closed_round *round)
-{
-    struct pair *pair = lane->pair;
-    struct parcel *parcel;
-
-    if (joins_in_vain(pair, chunk)) {
-        begin_anew(pair, chunk);
-    }
-    if (chunk->copy.mode != COPY_PAIRED) {
-        chunk->clock.committed = chunk->clock.version;
-    }
-    if (chunk->copy.mode == COPY_ALONE || pair->is_broken) {
-        return;
-    }
-    parcel = parcel_of_change(lane, chunk, round);
-    if (parcel == NULL) {
-        pair_break(lane, "no memory to tell it of table %s", chunk->table->spec.name);
-        return;
-    }
-    chunk->copy.last = pair_enqueue(lane, parcel);
-}
-
 /* Its values came from outside: all of it is said anew. */
 void
 pair_loaded(struct lane *lane, struct chunk *chunk)
@@ -413,6 +379,7 @@ pair_table_dropped(struct lane *lane, const struct table *table)
         lane->pair->unpaired -= table->chunks[i].copy.mode != COPY_PAIRED;
     }
     lane->pair->alone -= table->alone;
+    pair_slots_forget(lane->pair, table);
     parcel = parcel_of_body(PSI_FRAME_TABLE_DROP, table->id, NULL, 0);
     if (parcel == NULL) {
         pair_break(lane, "no memory to tell it of table %s", table->spec.name);

@@ -8,35 +8,44 @@
 #include "server/state.h"
 #include "shard/shard.h"
 
-/* The sum of a round, as it was applied: in the type that is computed in. */
-static void
-add_leaves(struct lane *lane, const struct chunk *chunk, const struct closed_round *round, void *to)
-{
-    const struct psi_spec *spec = &chunk->table->spec;
-    struct psi_sum sum;
-
-    psi_sum_init(&sum, psi_kernel_level_kernels(lane->config.kernel), spec->dtype, round->leaves,
-                 round->leaf_count, lane->scratch);
-    psi_sum_all(&sum, (uint32_t)psi_chunk_elements(spec->count, chunk->index), to);
-}
-
+/* The sum of a round is in the type that is computed in; so may a single gradient be. */
 static size_t
-number_bytes(const struct chunk *chunk, const struct closed_round *round)
+number_bytes(const struct chunk *chunk, bool is_real)
 {
     const struct psi_spec *spec = &chunk->table->spec;
-    const bool is_real = psi_spec_synchronous(spec) || round->leaves[0].is_sum;
     const psd_dtype dtype = is_real ? psi_dtype_real(spec->dtype) : spec->dtype;
 
     return psi_chunk_elements(spec->count, chunk->index) * psi_dtype_bytes(dtype);
 }
 
+size_t
+parcel_change_bytes(const struct chunk *chunk)
+{
+    return PSI_CHANGE_BYTES + number_bytes(chunk, true);
+}
+
+void *
+parcel_sum(const struct parcel *parcel)
+{
+    return parcel->body + PSI_CHANGE_BYTES;
+}
+
 struct parcel *
-parcel_of_change(struct lane *lane, const struct chunk *chunk, const struct closed_round *round)
+parcel_for_change(struct pair *pair, const struct chunk *chunk, const struct closed_round *round)
+{
+    const bool in_rounds = psi_spec_synchronous(&chunk->table->spec);
+    const size_t numbers =
+        round->leaf_count == 0 ? 0 : number_bytes(chunk, in_rounds || round->leaves[0].is_sum);
+
+    return parcel_in_slot(pair, PSI_FRAME_REPLICATE, PSI_CHANGE_BYTES + numbers);
+}
+
+void
+parcel_tell_change(struct parcel *parcel, const struct chunk *chunk,
+                   const struct closed_round *round)
 {
     const struct table *table = chunk->table;
     const bool in_rounds = psi_spec_synchronous(&table->spec);
-    const size_t numbers = round->leaf_count > 0 ? number_bytes(chunk, round) : 0;
-    struct parcel *parcel = parcel_create(PSI_FRAME_REPLICATE, PSI_CHANGE_BYTES + numbers);
     struct psi_change change = {
         .version = chunk->clock.version,
         .updates = chunk->updates,
@@ -50,9 +59,6 @@ parcel_of_change(struct lane *lane, const struct chunk *chunk, const struct clos
     };
     struct psi_pack pack;
 
-    if (parcel == NULL) {
-        return NULL;
-    }
     if (in_rounds && !round->is_empty) {
         change.in = psi_clock_given(&table->rule, &chunk->clock, round->step);
     }
@@ -62,12 +68,6 @@ parcel_of_change(struct lane *lane, const struct chunk *chunk, const struct clos
     memset(parcel->body, 0, PSI_CHANGE_BYTES);
     psi_pack_init(&pack, parcel->body, PSI_CHANGE_BYTES);
     psi_change_encode(&pack, &change);
-    if (numbers > 0 && in_rounds) {
-        add_leaves(lane, chunk, round, parcel->body + PSI_CHANGE_BYTES);
-    } else if (numbers > 0) {
-        memcpy(parcel->body + PSI_CHANGE_BYTES, round->leaves[0].data, numbers);
-    }
-    return parcel;
 }
 
 /* What was given to the open round stays here: whoever takes the place has none of it, and is given

@@ -16,11 +16,12 @@ enum {
 struct parcel *
 parcel_create(uint8_t type, size_t bytes)
 {
-    const size_t size = (sizeof(struct parcel) + bytes + 63) / 64 * 64;
-    struct parcel *parcel = aligned_alloc(64, size);
+    const size_t head = (sizeof(struct parcel) + 63) / 64 * 64;
+    struct parcel *parcel = aligned_alloc(64, head + (bytes + 63) / 64 * 64);
 
     if (parcel != NULL) {
-        *parcel = (struct parcel){.frame = {.type = type}, .bytes = bytes};
+        *parcel = (struct parcel){
+            .frame = {.type = type}, .body = (uint8_t *)parcel + head, .bytes = bytes};
     }
     return parcel;
 }
@@ -74,6 +75,7 @@ post(const struct lane *lane, struct parcel *parcel)
         .base = parcel->body,
         .bytes = parcel->bytes,
         .checksum = lane->config.checksum,
+        .stable = parcel->in_slot, /* until the copy has said that it has it */
         .release = sent,
         .owner = parcel,
     };
@@ -126,6 +128,9 @@ pair_take_acked(struct pair *pair)
         pair->unsent = parcel->next;
     }
     pair->bytes -= parcel->bytes;
+    if (parcel->in_slot) {
+        parcel_slot_give(pair, parcel);
+    }
     return parcel;
 }
 

@@ -11,6 +11,7 @@
 #ifndef SERVER_PAIR_STATE_H
 #define SERVER_PAIR_STATE_H
 
+#include "base/segment.h"
 #include "rpc/peer.h"
 #include "wire/frame.h"
 #include "wire/message.h"
@@ -41,10 +42,27 @@ struct parcel {
     struct parcel *next;
     struct psi_frame frame; /* its seq is the number of the parcel */
     uint64_t version;       /* REPLICATE: of the chunk, with it */
+    uint8_t *body;          /* behind the struct, or in a slot */
     size_t bytes;
+    bool in_slot;
     bool borrowed; /* the connection has not sent all of it yet */
     bool over;     /* ... and nobody else wants it any more */
-    _Alignas(64) uint8_t body[];
+};
+
+/*
+ * Memory for sums on their way to the copy (pair_slots.c): a ring, because the copy has them in the
+ * order in which they were made. A copy on this host reads them in here. It belongs to one pair: what
+ * a copy has been lent is not written again when the pair has ended.
+ */
+struct sum_slots {
+    struct psi_segment segment; /* lent to peers on this host; without one: */
+    uint8_t *heap;              /* owned */
+    size_t bytes;
+    size_t next;           /* where the next slot may begin, ... */
+    size_t oldest;         /* ... and where the oldest one begins that the copy may lack */
+    uint32_t out;          /* how many of those there are */
+    struct chunk *waiting; /* chunks whose round is full, and finds no room */
+    struct chunk **waiting_end;
 };
 
 /* The answer to a STEP_ADD that waits for the copy. */
@@ -69,10 +87,11 @@ struct pair {
     uint64_t begun;        /* up to this one they say what there was before the copy */
     uint64_t told_alone;   /* up to this one they were told of without the copy */
     uint64_t bytes;        /* of all parcels */
-    uint64_t heard_ns;     /* when it last said something */
-    uint64_t warn_ns;      /* when to say next that it is slow */
-    uint64_t unpaired;     /* chunks that are not PAIRED ... */
-    uint64_t alone;        /* ... of which are ALONE */
+    struct sum_slots slots;
+    uint64_t heard_ns; /* when it last said something */
+    uint64_t warn_ns;  /* when to say next that it is slow */
+    uint64_t unpaired; /* chunks that are not PAIRED ... */
+    uint64_t alone;    /* ... of which are ALONE */
     struct step_wait *waits;
     struct step_wait **waits_end;
     bool is_eligible;  /* the copy has all that was told, ... */
@@ -90,9 +109,10 @@ struct mirror {
     struct session *session; /* of the owner; NULL: not connected */
     uint64_t applied;        /* number of the last parcel */
     bool ack_due;
-    bool is_eligible; /* the owner says that nothing is missing */
-    bool is_broken;   /* something was not applied: no more is */
-    void *view;       /* owned; the last view that the owner took */
+    uint64_t unacked_bytes; /* of parcels since the last word to the owner */
+    bool is_eligible;       /* the owner says that nothing is missing */
+    bool is_broken;         /* something was not applied: no more is */
+    void *view;             /* owned; the last view that the owner took */
     size_t view_bytes;
 };
 
@@ -111,11 +131,33 @@ void pair_empty(struct pair *pair);
 struct parcel *pair_take_acked(struct pair *pair);
 void parcel_free(struct parcel *parcel);
 
+/* ------------------------------------------------------------------------- pair_slots.c --- */
+
+void pair_slots_init(struct lane *lane);
+void pair_slots_fini(struct lane *lane); /* nothing borrows them any more */
+
+/* A parcel whose body lies in a slot, if it is one of those that have one and there is room; else it
+ * is kept for itself. NULL: no memory. */
+struct parcel *parcel_in_slot(struct pair *pair, uint8_t type, size_t bytes);
+void parcel_slot_give(struct pair *pair, const struct parcel *parcel); /* oldest first */
+
+/* The round of the chunk is full. True: it has to wait for room for its sum, and closes then. */
+bool pair_slots_wait(struct pair *pair, struct chunk *chunk);
+void pair_slots_go_on(struct lane *lane); /* the copy has taken something: who waits may close */
+void pair_slots_forget(struct pair *pair, const struct table *table);
+
 /* ----------------------------------------------------------------------- pair_parcels.c --- */
 
+/* Room for what is said of a change; parcel_sum() is where its numbers go. NULL: no memory. */
+struct parcel *parcel_for_change(struct pair *pair, const struct chunk *chunk,
+                                 const struct closed_round *round);
+void *parcel_sum(const struct parcel *parcel);
+size_t parcel_change_bytes(const struct chunk *chunk); /* of a round's, with its sum */
+/* The change has been made: all but the numbers. */
+void parcel_tell_change(struct parcel *parcel, const struct chunk *chunk,
+                        const struct closed_round *round);
+
 /* What is said of a chunk, a table, a view, the global step. NULL: no memory. */
-struct parcel *parcel_of_change(struct lane *lane, const struct chunk *chunk,
-                                const struct closed_round *round);
 struct parcel *parcel_of_chunk(const struct lane *lane, const struct chunk *chunk);
 struct parcel *parcel_of_body(uint8_t type, uint32_t table, const void *body, size_t bytes);
 struct parcel *parcel_of_steps(const struct lane *lane, uint32_t rank, uint32_t count);
@@ -135,11 +177,19 @@ void pair_destroy(struct lane *lane);
 void pair_break(struct lane *lane, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* What happens on the lane. */
-void pair_changed(struct lane *lane, struct chunk *chunk, const struct closed_round *round);
 void pair_loaded(struct lane *lane, struct chunk *chunk);
 void pair_table_opened(struct lane *lane, struct table *table, const void *body, size_t bytes);
 void pair_table_dropped(struct lane *lane, const struct table *table);
 void pair_view(struct lane *lane, const void *body, size_t bytes);
+
+/* ----------------------------------------------------------------------- pair_changes.c --- */
+
+/* A round is full: must it wait for room? It closes: where does its sum go,
+ * for the copy? (NULL: nowhere.) It has changed the chunk. */
+bool pair_must_wait(struct lane *lane, struct chunk *chunk);
+struct parcel *pair_about_to_change(struct lane *lane, struct chunk *chunk,
+                                    const struct closed_round *round);
+void pair_changed(struct lane *lane, struct chunk *chunk, const struct closed_round *round);
 
 /* ------------------------------------------------------------------------- pair_steps.c --- */
 
@@ -162,6 +212,7 @@ void mirror_forget(struct lane *lane);
 bool mirror_promote(struct lane *lane, uint64_t number); /* false: it is no such copy */
 psd_status mirror_hello(struct session *session, const struct psi_hello *hello,
                         struct psd_error *err);
+psd_status mirror_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err);
 psd_status mirror_frame(struct session *session, const void *payload, size_t bytes,
                         struct psd_error *err);
 void mirror_session_gone(const struct session *session);

@@ -4,8 +4,8 @@
  * A gradient that counts (pushes.c) is kept in its slot until every rank of the round has given one;
  * then all are added along the tree and applied in one pass.
  *
- * A change goes the same way whatever made it: applied; handed to replicate.c while its gradients
- * are still here; gradients given back; answers, as far as they are committed (parked.c). One round
+ * A change goes the same way whatever made it: applied, and its sum written for the copy in the same
+ * pass; handed to replicate.c; gradients given back; answers, as far as they are committed (parked.c). One round
  * of a chunk at a time is on that way: the next closes when the last one is committed.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -31,6 +31,8 @@ chunk_update(struct lane *lane, struct chunk *chunk, const struct closed_round *
         .update = chunk->updates + 1,
         .from = chunk->current,
         .to = to,
+        .sum_out =
+            round->parcel != NULL && round->leaf_count > 0 ? parcel_sum(round->parcel) : NULL,
         .scratch = lane->scratch,
     };
     int64_t bad;
@@ -136,8 +138,7 @@ apply_round(struct lane *lane, struct chunk *chunk, const struct closed_round *r
     return chunk_update(lane, chunk, round);
 }
 
-/* The round has changed the chunk. Whoever makes it safe needs its gradients: they go back after
- * that, and before anybody is answered. */
+/* The round has changed the chunk. Its gradients go back before anybody is answered. */
 static void
 finish_round(struct lane *lane, struct chunk *chunk, const struct closed_round *round)
 {
@@ -168,12 +169,19 @@ close_round(struct lane *lane, struct chunk *chunk)
         !nobody_is_left(table, chunk, closing)) {
         return false;
     }
+    if (lane->pair != NULL && pair_must_wait(lane, chunk)) {
+        return false;
+    }
     struct closed_round round = {
         .step = chunk->clock.version, .leaves = lane->leaves, .is_empty = true};
 
     psi_fail_point(server_round_full);
     collect(lane, chunk, closing, &round);
+    if (lane->pair != NULL) {
+        round.parcel = pair_about_to_change(lane, chunk, &round);
+    }
     if (!apply_round(lane, chunk, &round)) {
+        parcel_free(round.parcel);
         return false;
     }
     psi_fail_point(server_round_applied);

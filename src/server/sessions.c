@@ -71,7 +71,7 @@ on_head(struct psi_guest *guest, struct psi_sink *sink_p, struct psd_error *err)
     struct session *session = (struct session *)guest;
 
     if (session->is_owner) {
-        return psi_inbox_body(&guest->inbox, sink_p, err);
+        return mirror_sink(session, sink_p, err);
     }
     switch (guest->inbox.frame.type) {
     case PSI_FRAME_PUSH:

@@ -85,11 +85,12 @@ struct closed_round {
     uint64_t step;             /* its number; psi_clock_given() says who is in it */
     const struct leaf *leaves; /* by rising rank: their sum is what was applied */
     uint32_t leaf_count;
-    uint32_t gradients;   /* in that sum: a mean divides by it */
-    bool is_empty;        /* nobody is in it, not even with word that it adds nothing */
-    bool has_holders;     /* some of its senders hold the result */
-    uint32_t rank;        /* tables without rounds: whose one gradient it is ... */
-    struct psi_mark mark; /* ... and which of its pushes */
+    uint32_t gradients;    /* in that sum: a mean divides by it */
+    bool is_empty;         /* nobody is in it, not even with word that it adds nothing */
+    bool has_holders;      /* some of its senders hold the result */
+    struct parcel *parcel; /* for the copy, with the sum; NULL: there is no copy, or no sum */
+    uint32_t rank;         /* tables without rounds: whose one gradient it is ... */
+    struct psi_mark mark;  /* ... and which of its pushes */
 };
 
 /* The gradients of one step, from the first to the update. */
@@ -129,9 +130,11 @@ struct chunk {
     struct adopting *adopting; /* workers are telling where they are in it; NULL: it is open */
     struct held_result *held;  /* of the last round that closed; NULL: nobody holds its result */
     struct chunk_copy copy;    /* of a lane that has one (pair.c) */
-    bool prepared;             /* of a copy: its memory was made ready before its turn */
-    struct round round;        /* the open one */
-    struct parked *parked;     /* in order of arrival */
+    bool waits_for_slot; /* its round is full, and there is no room for its sum (pair_slots.c) */
+    struct chunk *next_waiting;
+    bool prepared;         /* of a copy: its memory was made ready before its turn */
+    struct round round;    /* the open one */
+    struct parked *parked; /* in order of arrival */
     struct parked **parked_end;
     uint32_t parked_count;
 };

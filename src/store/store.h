@@ -59,6 +59,8 @@ struct store_change {
     uint64_t update;  /* number of this update of the chunk, from 1 */
     uint32_t from;    /* the buffer with the value before ... */
     uint32_t to;      /* ... and that of the value after: the same one, or the other */
+    void *sum_out;    /* (optional) gets the sum, as the sum of several workers' gradients comes */
+    bool was_checked; /* the sum: another lane has applied it */
     void *scratch;    /* STORE_SCRATCH_BYTES, 64-byte aligned, the caller's own */
 };
 

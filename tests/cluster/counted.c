@@ -1,7 +1,8 @@
 /*
- * counted.c - a worker that does nothing but push_pull: counted STEPS ordinary|region|view
+ * counted.c - a worker that does nothing but push_pull: counted STEPS ordinary|region|view [GATE]
  *
  * One table of BYTES, all of whose chunks are full. For counts.c, which counts what it costs.
+ * It begins when the file GATE is there.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -9,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <psd/psd.h>
 
@@ -56,12 +59,15 @@ main(int argc, char **argv)
     psd_table *table;
     uint64_t steps;
 
-    if (argc != 3) {
+    if (argc != 3 && argc != 4) {
         return 2;
     }
     steps = strtoull(argv[1], NULL, 10);
     check(psd_open(NULL, &context), "psd_open");
     check(psd_table_open(context, &args, &table), "psd_table_open");
+    while (argc == 4 && access(argv[3], F_OK) != 0) {
+        nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
+    }
     transfer.gradient = gradients(context, argv[2]);
     if (strcmp(argv[2], "view") == 0) {
         check(psd_view(table, &values), "psd_view");

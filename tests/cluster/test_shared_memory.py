@@ -325,6 +325,38 @@ def test_no_copy_too_many_and_no_crypto(hand, counted, memory, policy, copies):
         assert cost[who]["sealed"] < 1  # heartbeats of the worker's or the lane's to the master
 
 
+def run_copied(hand, counted, steps, **settings):
+    """The totals of two servers, each with a copy in the other one, and of their worker."""
+    name = f"copied-{settings.get('PSD_TRANSPORT', 'auto')}-{steps}"
+    hand.port = free_port()
+    environment = {"LD_PRELOAD": str(counted / "counts.so"), **settings,
+                   "COUNTS_FILE": str(hand.directory / f"{name}.counts")}
+    master = hand.master(1, 2, "--replicas=1", name=f"{name}-master")
+    servers = [hand.start(f"{name}-server{index}", program("ps_server"), "--index", index, "--master_address",
+                          hand.address, "--lanes=1", "--replicas=1", environment=environment) for index in range(2)]
+    gate = hand.directory / f"{name}.gate"
+    worker = hand.start(f"{name}-worker", counted / "counted", steps, "view", gate,
+                        environment={**environment, "PSD_RANK": "0", "PSD_MASTER_ADDRESS": hand.address})
+    wait_for(lambda: master.output().count("COPY-WHOLE") == 2, 30, lambda: master.output())
+    gate.touch()
+    for process in (worker, *servers, master):
+        assert process.wait(40) == 0, process.output()
+    totals = {"copied": 0, "moved": 0}
+    for server in servers:
+        for line in (hand.directory / f"{name}.counts.{server.pid}").read_text().splitlines():
+            totals[line.split()[0]] = totals.get(line.split()[0], 0) + int(line.split()[1])
+    return totals
+
+
+def test_a_copy_on_this_host_reads_sums_where_they_are(hand, counted):
+    """If this fails, servers of one host copy what they tell each other, or send it through sockets."""
+    few, many = (run_copied(hand, counted, steps) for steps in (10, 110))
+    print(f"\nservers with copies, 100 steps: {many['copied'] - few['copied']} bytes copied, "
+          f"{many['moved'] - few['moved']} moved")
+    assert many["copied"] - few["copied"] < 8 * STEP_BYTES  # snapshots, before the copy was whole
+    assert many["moved"] - few["moved"] < 100 * 8192
+
+
 def test_counters_count(hand, counted):
     """If this fails, the test before this one proves nothing."""
     plain = per_step(hand, counted, "ordinary", PSD_TRANSPORT="tcp")
@@ -333,6 +365,8 @@ def test_counters_count(hand, counted):
         assert plain[who]["moved"] > 2 * STEP_BYTES
         assert plain[who]["sealed"] == 0
         assert sealed[who]["sealed"] > 1
+    few, many = (run_copied(hand, counted, steps, PSD_TRANSPORT="tcp") for steps in (10, 110))
+    assert many["moved"] - few["moved"] > 100 * 3.5 * STEP_BYTES  # in, out, and to the other server, which hears it
 
 
 # ---- who is not on this host ---------------------------------------------------------------------

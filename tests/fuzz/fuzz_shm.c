@@ -404,7 +404,7 @@ introduce_at(struct world *world, unsigned lies, int ring_fd, int bell_fd)
     introduction.socket_fd = pair[1];
     memcpy(introduction.token, world->offer.token, sizeof(introduction.token));
     introduction.token[0] ^= (lies & SHM_WRONG_TOKEN) != 0;
-    (void)psi_shm_meet_introduce(world->offer.name, &introduction, NULL);
+    (void)psi_shm_meet_introduce(NULL, world->offer.name, &introduction, NULL);
     close(pair[1]);
     if ((lies & SHM_SOCKET_IS_CLOSED) != 0) {
         close_fd(&world->socket_fd);

@@ -18,6 +18,7 @@
 
 enum {
     START_TIMEOUT_MS = 20000,
+    COPY_BYTES = 2048, /* some small sums, or none that is large: rounds wait for room */
     REPLACEMENT_TIMEOUT_MS = 60000,
     WORD_MS = 4000, /* how long psd_run waits for the master to say what a death means */
 };
@@ -367,6 +368,7 @@ start_lane(struct job *job, uint32_t server, uint32_t index, bool is_standby)
         .listen_address = address,
         .memory_max = 1u << 30,
         .pool_bytes = job->plan.pool_bytes,
+        .copy_bytes = job->plan.pool_bytes == 1 ? COPY_BYTES : 0,
         .start_timeout_ms = START_TIMEOUT_MS,
         .kernel = psi_kernel_level_best(),
         .checksum = job->plan.checksum,

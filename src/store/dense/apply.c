@@ -189,13 +189,13 @@ finish_block(const struct pass *pass, const struct block *block, const void *sum
     return update_block(pass, block, sum);
 }
 
-/* The first element that is not finite, in a block that has one. */
+/* The first element that is not finite, in the sum of a block that has one. */
 static int64_t
-find_bad(const struct pass *pass, const struct block *block)
+find_bad(const struct pass *pass, const struct block *block, const void *sum)
 {
     uint32_t i = 0;
 
-    while (pass->real->finite((const char *)block->work + i * pass->real_bytes, 1)) {
+    while (pass->real->finite((const char *)sum + i * pass->real_bytes, 1)) {
         i++;
         psi_assert(i < block->count);
     }
@@ -216,55 +216,85 @@ block_at(const struct pass *pass, uint32_t first)
                           .count = psi_sum_block_count(&pass->sum, first, pass->apply->elements)};
 }
 
-/* The sum is kept: a leaf in shared memory may change after it was checked. */
+/* The sum of a block, in `to` and nowhere else. */
+static void
+sum_into(const struct pass *pass, const struct block *block, void *to)
+{
+    const void *sum = psi_sum_block(&pass->sum, block->first, block->count, to);
+
+    if (sum != to) {
+        memcpy(to, sum, block->count * pass->real_bytes);
+    }
+}
+
+/* The first element of the block's sum that is not finite, or would not be in the table's type. */
+static int64_t
+check_block(const struct pass *pass, const struct block *block, const void *sum)
+{
+    if (!pass->real->finite(sum, block->count)) {
+        return find_bad(pass, block, sum);
+    }
+    return may_be_too_large(pass) ? find_too_large(pass, block, sum) : APPLY_OK;
+}
+
+/* The sum is kept: a leaf in shared memory may change after it was checked. Where somebody else wants
+ * it, too, it is kept there; then what is made of it needs other room. */
 static int64_t
 apply_checked(const struct pass *pass, char *scratch)
 {
+    char *const sums = pass->apply->sum_out != NULL ? pass->apply->sum_out : scratch;
     struct block block;
     int64_t bad = APPLY_OK;
 
     for (uint32_t first = 0; first < pass->apply->elements; first += block.count) {
-        const void *sum;
+        char *const sum = sums + first * pass->real_bytes;
 
         block = block_at(pass, first);
-        block.work = scratch + first * pass->real_bytes;
-        sum = psi_sum_block(&pass->sum, block.first, block.count, block.work);
-        if (sum != block.work) {
-            memcpy(block.work, sum, block.count * pass->real_bytes);
-        }
-        if (!pass->real->finite(block.work, block.count)) {
-            return find_bad(pass, &block);
-        }
-        if (may_be_too_large(pass)) {
-            bad = find_too_large(pass, &block, block.work);
-            if (bad != APPLY_OK) {
-                return bad;
-            }
+        sum_into(pass, &block, sum);
+        bad = check_block(pass, &block, sum);
+        if (bad != APPLY_OK) {
+            return bad;
         }
     }
     for (uint32_t first = 0; first < pass->apply->elements; first += block.count) {
+        char *const sum = sums + first * pass->real_bytes;
         int64_t worse;
 
         block = block_at(pass, first);
-        block.work = scratch + first * pass->real_bytes;
-        worse = finish_block(pass, &block, block.work);
+        block.work = pass->apply->sum_out != NULL ? scratch : sum;
+        worse = finish_block(pass, &block, sum);
         bad = bad == APPLY_OK ? worse : bad;
     }
     return bad;
 }
 
+/* Block by block; with sum_out the sum goes through there, and is read again while it is in cache. */
 static int64_t
 apply_streaming(const struct pass *pass, char *scratch)
 {
+    const struct apply *apply = pass->apply;
     struct block block;
+    int64_t bad = APPLY_OK;
 
-    for (uint32_t first = 0; first < pass->apply->elements; first += block.count) {
+    for (uint32_t first = 0; first < apply->elements; first += block.count) {
+        const void *sum;
+        int64_t worse;
+
         block = block_at(pass, first);
         block.work = scratch;
-        (void)finish_block(pass, &block,
-                           psi_sum_block(&pass->sum, block.first, block.count, block.work));
+        if (apply->sum_out != NULL) {
+            sum = (char *)apply->sum_out + first * pass->real_bytes;
+            sum_into(pass, &block, (void *)(uintptr_t)sum);
+        } else {
+            sum = psi_sum_block(&pass->sum, block.first, block.count, block.work);
+        }
+        if (apply->was_checked && bad == APPLY_OK) {
+            bad = check_block(pass, &block, sum);
+        }
+        worse = finish_block(pass, &block, sum);
+        bad = bad == APPLY_OK ? worse : bad;
     }
-    return APPLY_OK;
+    return bad;
 }
 
 /* ---- All in one loop ---- */
@@ -280,7 +310,7 @@ fits_one_loop(const struct pass *pass, enum kernel_leaves *leaves_p)
     const bool plain =
         apply->use == PSD_USE_SUM || (apply->rule->clip_value == 0 && !decay_is_added(apply->rule));
 
-    if (apply->check || !plain || pass->from_real != NULL ||
+    if (apply->check || !plain || pass->from_real != NULL || apply->sum_out != NULL ||
         (apply->divisor & (apply->divisor - 1)) != 0) {
         return false;
     }
@@ -328,5 +358,6 @@ store_apply(const struct apply *apply, void *scratch)
     }
     psi_sum_init(&pass.sum, apply->kernels, apply->dtype, apply->leaves, apply->leaf_count,
                  (char *)scratch + PSD_CHUNK_ELEMENTS * sizeof(double));
-    return apply->check ? apply_checked(&pass, scratch) : apply_streaming(&pass, scratch);
+    return apply->check && !apply->was_checked ? apply_checked(&pass, scratch)
+                                               : apply_streaming(&pass, scratch);
 }

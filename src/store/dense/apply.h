@@ -27,6 +27,11 @@ struct apply {
     uint32_t leaf_count;
     uint32_t divisor; /* the sum is divided by it (true division); 0: not divided */
     bool check;       /* a sum that is not finite leaves everything untouched */
+    bool
+        was_checked; /* by whoever added it: only a fault of memory or wire makes it bad by now, and
+                         then the chunk is of no use, so it is looked at while it is applied */
+    void *sum_out; /* (optional) gets the sum, not divided, in what is computed in: its leaves need
+                         not be read again by who wants that, too. elements * 4 (f64: 8) bytes */
 
     uint64_t update;  /* number of this update of the chunk, from 1 */
     const void *from; /* values before (UPDATE), in dtype ... */

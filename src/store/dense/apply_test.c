@@ -748,6 +748,111 @@ test_check_sees_what_narrowing_makes(void **state)
     }
 }
 
+static void
+assert_same_outputs(struct array got[OUTPUTS], struct array expected[OUTPUTS], const char *what,
+                    uint64_t seed)
+{
+    for (int i = 0; i < OUTPUTS; i++) {
+        if (memcmp(got[i].at, expected[i].at, got[i].bytes) != 0) {
+            fail_msg("seed %llu: %s: output %d has other bits", (unsigned long long)seed, what, i);
+        }
+    }
+    free_all(got);
+}
+
+/* Applies the chunk once as it is, once with its sum kept, and then what was kept. */
+static void
+compare_with_kept_sum(struct chunk *chunk, enum kernel_level level, bool in_place, uint64_t seed)
+{
+    const size_t bytes = chunk->apply.elements * psi_dtype_state_bytes(chunk->apply.dtype);
+    struct array sum = array_create(bytes, 1);
+    struct array plain = array_create(bytes, 0);
+    struct leaf kept = {.rank = 0, .is_sum = true, .data = sum.at};
+    struct array expected[OUTPUTS];
+    struct array got[OUTPUTS];
+    const int64_t result = chunk_apply(chunk, level, in_place, expected);
+    struct psi_sum adding;
+
+    chunk->apply.sum_out = sum.at;
+    assert_int_equal(chunk_apply(chunk, level, in_place, got), result);
+    assert_same_outputs(got, expected, "with its sum kept", seed);
+    if (result == APPLY_OK) {
+        psi_sum_init(&adding, psi_kernel_level_kernels(level), chunk->apply.dtype, chunk->leaves,
+                     chunk->apply.leaf_count, scratch);
+        psi_sum_all(&adding, chunk->apply.elements, plain.at);
+        assert_memory_equal(sum.at, plain.at, bytes);
+
+        struct chunk copy = *chunk;
+
+        copy.apply.sum_out = NULL;
+        copy.apply.leaves = &kept;
+        copy.apply.leaf_count = 1;
+        copy.apply.was_checked = copy.apply.check;
+        assert_int_equal(chunk_apply(&copy, level, in_place, got), APPLY_OK);
+        assert_same_outputs(got, expected, "from the sum", seed);
+    }
+    chunk->apply.sum_out = NULL;
+    free_all(expected);
+    free(sum.base);
+    free(plain.base);
+}
+
+/* If this fails, a copy that applies the sum which its owner kept is another model, or keeping it
+ * changes the owner's. */
+static void
+test_a_kept_sum_gives_the_same_bits(void **state)
+{
+    (void)state;
+    for (uint64_t round = 0; round < 6 * DTYPES * (RULES + 1); round++) {
+        const uint64_t seed = SEED + 300000 + round;
+        uint64_t random = seed;
+        const uint64_t kind = round / DTYPES % (RULES + 1); /* the last one: sum */
+        const struct apply wanted = {.dtype = dtypes[round % DTYPES],
+                                     .use = kind == RULES ? PSD_USE_SUM : PSD_USE_UPDATE,
+                                     .elements = random_elements(&random),
+                                     .divisor = (uint32_t)below(&random, 5),
+                                     .check = below(&random, 2) != 0,
+                                     .update = below(&random, 20) + 1};
+        const bool wild = !wanted.check && below(&random, 2) != 0;
+        struct chunk chunk;
+
+        chunk_init(&chunk, &random, &wanted, 1 + (uint32_t)below(&random, 9), wild);
+        chunk.rule = random_rule(&random, kind == RULES ? PSD_RULE_SGD : (psd_rule)kind);
+        if (chunk.apply.leaf_count > 0) {
+            compare_with_kept_sum(&chunk, KERNEL_SCALAR, below(&random, 2) != 0, seed);
+            compare_with_kept_sum(&chunk, psi_kernel_level_best(), below(&random, 2) != 0, seed);
+        }
+        chunk_fini(&chunk);
+    }
+}
+
+/* If this fails, a sum that was spoilt on its way to a copy becomes the copy's values unseen. */
+static void
+test_a_checked_sum_that_is_bad_is_seen(void **state)
+{
+    uint64_t random = SEED;
+
+    (void)state;
+    for (int round = 0; round < DTYPES; round++) {
+        const struct apply wanted = {.dtype = dtypes[round],
+                                     .use = PSD_USE_UPDATE,
+                                     .elements = 9000,
+                                     .check = true,
+                                     .was_checked = true,
+                                     .update = 1};
+        struct array got[OUTPUTS];
+        struct chunk chunk;
+
+        chunk_init(&chunk, &random, &wanted, 8, false);
+        assert_in_range(chunk.apply.leaf_count, 1, 8);
+        chunk.rule = random_rule(&random, PSD_RULE_MOMENTUM);
+        put(wanted.dtype, chunk.leaf_data[0].at, 7777, NAN);
+        assert_int_equal(chunk_apply(&chunk, psi_kernel_level_best(), false, got), 7777);
+        free_all(got);
+        chunk_fini(&chunk);
+    }
+}
+
 /* If this fails, the bits of a table depend on how its memory is kept or whether it is checked. */
 static void
 test_in_place_and_checked_have_the_same_bits(void **state)
@@ -988,6 +1093,8 @@ main(void)
         cmocka_unit_test(test_check_leaves_everything_untouched),
         cmocka_unit_test(test_check_sees_overflow),
         cmocka_unit_test(test_check_sees_what_narrowing_makes),
+        cmocka_unit_test(test_a_kept_sum_gives_the_same_bits),
+        cmocka_unit_test(test_a_checked_sum_that_is_bad_is_seen),
         cmocka_unit_test(test_in_place_and_checked_have_the_same_bits),
         cmocka_unit_test(test_pieces_make_the_whole),
         cmocka_unit_test(test_halves_work_on_f32_masters),

@@ -139,6 +139,8 @@ dense_apply(struct store *store, uint64_t chunk, const struct store_change *chan
         .leaf_count = change->leaf_count,
         .divisor = change->divisor,
         .check = spec->nan_policy != PSD_NAN_ALLOW,
+        .was_checked = spec->nan_policy != PSD_NAN_ALLOW && change->was_checked,
+        .sum_out = change->sum_out,
         .update = change->update,
         .from = here->memory.value[change->from],
         .to = here->memory.value[change->to],

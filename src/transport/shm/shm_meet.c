@@ -80,11 +80,10 @@ psi_shm_meet_close(struct psi_shm_meet *meet)
     }
 }
 
-psd_status
-psi_shm_meet_introduce(const uint8_t name[PSI_SHM_MEET_NAME_BYTES],
-                       const struct psi_introduction *introduction, struct psd_error *err)
+static psd_status
+send_from(int fd, const uint8_t name[PSI_SHM_MEET_NAME_BYTES],
+          const struct psi_introduction *introduction, struct psd_error *err)
 {
-    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     uint8_t token[PSI_SHM_MEET_TOKEN_BYTES];
     const struct psi_unix_message message = {
         .bytes = token,
@@ -94,16 +93,31 @@ psi_shm_meet_introduce(const uint8_t name[PSI_SHM_MEET_NAME_BYTES],
     };
     struct sockaddr_un address;
     socklen_t bytes;
-    psd_status status = PSD_OK;
 
-    if (fd < 0) {
-        return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "open a unix socket");
-    }
     memcpy(token, introduction->token, sizeof(token));
     set_address(&address, &bytes, name);
     if (psi_unix_send(fd, &message, (const struct sockaddr *)&address, bytes) != 0) {
-        status = psi_fail_errno(err, PSD_ERR_PEER_LOST, "introduce ourselves on this host");
+        return psi_fail_errno(err, PSD_ERR_PEER_LOST, "introduce ourselves on this host");
     }
+    return PSD_OK;
+}
+
+/* A socket of its own waits until there is room; a hardened daemon may make none. */
+psd_status
+psi_shm_meet_introduce(const struct psi_shm_meet *ours, const uint8_t name[PSI_SHM_MEET_NAME_BYTES],
+                       const struct psi_introduction *introduction, struct psd_error *err)
+{
+    psd_status status;
+    int fd;
+
+    if (ours != NULL && ours->fd >= 0 && send_from(ours->fd, name, introduction, NULL) == PSD_OK) {
+        return PSD_OK;
+    }
+    fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "open a unix socket");
+    }
+    status = send_from(fd, name, introduction, err);
     close(fd);
     return status;
 }

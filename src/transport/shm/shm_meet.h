@@ -44,8 +44,10 @@ psd_status psi_shm_meet_open(struct psi_shm_meet *meet, struct psd_error *err);
 void psi_shm_meet_close(struct psi_shm_meet *meet);
 
 /* Sends an introduction; its descriptors stay the caller's. An error: nobody of that name is on
- * this host and in our network namespace, or it does not take it. */
-psd_status psi_shm_meet_introduce(const uint8_t name[PSI_SHM_MEET_NAME_BYTES],
+ * this host and in our network namespace, or it does not take it.
+ * ours: (optional) sent from there, if that is possible: a daemon may not be allowed another one. */
+psd_status psi_shm_meet_introduce(const struct psi_shm_meet *ours,
+                                  const uint8_t name[PSI_SHM_MEET_NAME_BYTES],
                                   const struct psi_introduction *introduction,
                                   struct psd_error *err);
 

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -53,7 +54,7 @@ introduce(const struct psi_shm_meet *meet, unsigned number)
 {
     const struct psi_introduction introduction = make_introduction(number);
 
-    return psi_shm_meet_introduce(meet->name, &introduction, NULL);
+    return psi_shm_meet_introduce(NULL, meet->name, &introduction, NULL);
 }
 
 /* Whether the one with that number is there; it is closed. */
@@ -154,7 +155,7 @@ test_descriptors_keep_their_order(void **state)
     introduction.socket_fd = pipes[0][0];
     introduction.ring_fd = pipes[1][0];
     introduction.bell_fd = pipes[2][0];
-    assert_int_equal(psi_shm_meet_introduce(meet.name, &introduction, NULL), PSD_OK);
+    assert_int_equal(psi_shm_meet_introduce(NULL, meet.name, &introduction, NULL), PSD_OK);
     assert_true(psi_shm_meet_take(&meet, introduction.token, &got));
     assert_int_equal(read(got.socket_fd, &byte, 1), 1);
     assert_int_equal(byte, '0');
@@ -314,10 +315,35 @@ test_names(void **state)
     assert_int_equal(introduce(&second, 1), PSD_OK);
     assert_false(take(&first, 1));
     psi_shm_meet_close(&first);
-    assert_int_equal(psi_shm_meet_introduce(first.name, &introduction, &err), PSD_ERR_PEER_LOST);
+    assert_int_equal(psi_shm_meet_introduce(NULL, first.name, &introduction, &err),
+                     PSD_ERR_PEER_LOST);
     assert_int_not_equal(err.text[0], '\0');
     assert_true(take(&second, 1));
     psi_shm_meet_close(&second);
+}
+
+/* If this fails, a daemon that may make no sockets cannot share memory with another one. */
+static void
+test_introduced_from_a_meeting_place(void **state)
+{
+    struct psi_shm_meet ours = {.fd = -1};
+    struct psi_shm_meet theirs = {.fd = -1};
+    const struct psi_introduction introduction = make_introduction(3);
+    struct rlimit limit;
+    psd_status status;
+
+    (void)state;
+    assert_int_equal(psi_shm_meet_open(&ours, NULL), PSD_OK);
+    assert_int_equal(psi_shm_meet_open(&theirs, NULL), PSD_OK);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(
+        setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max}), 0);
+    status = psi_shm_meet_introduce(&ours, theirs.name, &introduction, NULL);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(status, PSD_OK);
+    assert_true(take(&theirs, 3));
+    psi_shm_meet_close(&ours);
+    psi_shm_meet_close(&theirs);
 }
 
 int
@@ -332,6 +358,7 @@ main(void)
         cmocka_unit_test(test_the_oldest_gives_way),
         cmocka_unit_test(test_full_is_said_and_passes),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_introduced_from_a_meeting_place),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -153,7 +153,7 @@ hand_introduce(struct hand *hand, const struct psi_shm_word *offer, int socket_f
         introduction.socket_fd = pair[1];
     }
     memcpy(introduction.token, offer->token, sizeof(introduction.token));
-    assert_int_equal(psi_shm_meet_introduce(offer->name, &introduction, NULL), PSD_OK);
+    assert_int_equal(psi_shm_meet_introduce(NULL, offer->name, &introduction, NULL), PSD_OK);
     close_fd(&pair[1]);
     hand->socket_fd = pair[0];
 }

@@ -108,9 +108,10 @@ psi_shm_offer_is_asking(const struct psi_stream *stream)
 }
 
 static psd_status
-introduce(struct psi_shm_offer *shm_offer, int bell_fd, const struct psi_shm_word *offer)
+introduce(struct psi_shm_offer *shm_offer, const struct psi_loop *loop,
+          const struct psi_shm_word *offer)
 {
-    struct psi_introduction introduction = {.bell_fd = bell_fd};
+    struct psi_introduction introduction = {.bell_fd = loop->bell.fd};
     int pair[2];
     psd_status status = psi_segment_create(&shm_offer->ring, sizeof(struct psi_ring_side), NULL);
 
@@ -123,7 +124,7 @@ introduce(struct psi_shm_offer *shm_offer, int bell_fd, const struct psi_shm_wor
     memcpy(introduction.token, offer->token, sizeof(introduction.token));
     introduction.socket_fd = pair[1];
     introduction.ring_fd = shm_offer->ring.fd;
-    status = psi_shm_meet_introduce(offer->name, &introduction, NULL);
+    status = psi_shm_meet_introduce(&loop->meet, offer->name, &introduction, NULL);
     close(pair[1]);
     if (status != PSD_OK) {
         close(pair[0]);
@@ -136,7 +137,7 @@ introduce(struct psi_shm_offer *shm_offer, int bell_fd, const struct psi_shm_wor
 static void
 hear_offer(struct psi_stream *stream, const struct psi_shm_word *offer)
 {
-    if (introduce(stream->shm_offer, stream->loop->bell.fd, offer) == PSD_OK) {
+    if (introduce(stream->shm_offer, stream->loop, offer) == PSD_OK) {
         say_only(stream, PSI_SHM_TAKEN);
     } else {
         say_only(stream, PSI_SHM_DECLINED);

@@ -1,0 +1,85 @@
+/*
+ * pair_changes.c - a chunk changes: must that wait for the copy, and what is the copy told of it?
+ *
+ * The sum of a round is written for the copy by the very pass that applies it, so the parcel is there
+ * before the round closes. A single gradient, of tables without rounds, is copied.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <string.h>
+
+#include "server/state.h"
+
+enum {
+    JOINING_BYTES = 64 << 20, /* more than that, and a chunk that is not PAIRED begins anew */
+};
+
+/* So much is on its way that what is not PAIRED had better begin anew, later. */
+static bool
+joins_in_vain(const struct pair *pair, const struct chunk *chunk)
+{
+    return chunk->copy.mode == COPY_JOINING && pair->bytes > JOINING_BYTES;
+}
+
+static void
+begin_anew(struct pair *pair, struct chunk *chunk)
+{
+    chunk->copy = (struct chunk_copy){.mode = COPY_ALONE};
+    chunk->table->alone++;
+    pair->alone++;
+}
+
+/* Is the copy told of what changes the chunk? */
+static bool
+is_told_of(const struct pair *pair, const struct chunk *chunk)
+{
+    return pair_has_table(chunk->table) && chunk->copy.mode != COPY_ALONE && !pair->is_broken;
+}
+
+bool
+pair_must_wait(struct lane *lane, struct chunk *chunk)
+{
+    return is_told_of(lane->pair, chunk) && !joins_in_vain(lane->pair, chunk) &&
+           pair_slots_wait(lane->pair, chunk);
+}
+
+struct parcel *
+pair_about_to_change(struct lane *lane, struct chunk *chunk, const struct closed_round *round)
+{
+    struct pair *pair = lane->pair;
+    struct parcel *parcel;
+
+    if (joins_in_vain(pair, chunk)) {
+        begin_anew(pair, chunk);
+    }
+    if (!is_told_of(pair, chunk)) {
+        return NULL;
+    }
+    parcel = parcel_for_change(pair, chunk, round);
+    if (parcel == NULL) {
+        pair_break(lane, "no memory to tell it of table %s", chunk->table->spec.name);
+    }
+    return parcel;
+}
+
+void
+pair_changed(struct lane *lane, struct chunk *chunk, const struct closed_round *round)
+{
+    struct parcel *parcel = round->parcel;
+
+    if (parcel == NULL) { /* a single gradient, or none */
+        parcel = pair_about_to_change(lane, chunk, round);
+        if (parcel != NULL && round->leaf_count > 0) {
+            memcpy(parcel_sum(parcel), round->leaves[0].data, parcel->bytes - PSI_CHANGE_BYTES);
+        }
+    }
+    if (chunk->copy.mode != COPY_PAIRED) {
+        chunk->clock.committed = chunk->clock.version;
+    }
+    if (parcel == NULL) {
+        return;
+    }
+    parcel_tell_change(parcel, chunk, round);
+    chunk->copy.last = pair_enqueue(lane, parcel);
+    pair_pump(lane); /* the copy works while this lane does */
+}
