@@ -9,6 +9,7 @@ By hand, as root:
 The user psd (no password, a key for ssh) exists on the hosts alone. Homes are separate, the rest of
 the file system is shared, the checkout also as /opt/poseidon, so that psd can read it."""
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -252,7 +253,8 @@ class Testbed:
         for host in self.hosts:
             if host.holder is not None:
                 if host.pid is not None:
-                    os.kill(host.pid, signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):  # a host that did not come up
+                        os.kill(host.pid, signal.SIGKILL)
                 host.holder.kill()
                 host.holder.wait(DEADLINE_S)
         if self.switch is not None:
