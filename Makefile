@@ -7,6 +7,7 @@ SEEDS ?= 20000
 SECONDS_EACH ?= 60
 PROCESSES ?= 10000
 JOBS ?= 2
+MINUTES ?= 10
 ONLY ?=
 PREFIX ?= /usr/local
 
@@ -14,7 +15,7 @@ PREFIX ?= /usr/local
 test-output: RUNS ?= 1000
 test-faults flakes: RUNS ?= 10
 
-.PHONY: all help setup setup-test setup-frameworks build demo quick test test-all test-output test-faults test-ssh flakes bench bench-suite bench-peers fuzz sim models install wheel format clean
+.PHONY: all help setup setup-test setup-frameworks build build-prove demo quick test test-all test-output test-faults test-ssh prove flakes bench bench-suite bench-peers fuzz sim models install wheel format clean
 
 all: setup build
 
@@ -27,6 +28,7 @@ help:
 	@echo "make test-output  what workers print: PROCESSES=$(PROCESSES) short ones, RUNS=1000 through tee and as many with threads; goes on where it was interrupted"
 	@echo "make test-ssh  psd_run over ssh on hosts of its own (root), all of it"
 	@echo "make test-faults  take every process and machine of a job away, RUNS=10 times, JOBS=$(JOBS) at once (root); goes on where it stopped"
+	@echo "make prove     kill servers and masters of real jobs for MINUTES=$(MINUTES), JOBS=$(JOBS) at once; adds to docs/reliability.md, goes on where it stopped"
 	@echo "make flakes    each tier of tests RUNS=10 times with all cores kept busy; goes on where it stopped"
 	@echo "make setup-frameworks  PyTorch, TensorFlow and JAX for the tests and examples, into .venv-frameworks"
 	@echo "make bench     speed and latency beside the ceilings and the peers, about 10 minutes"
@@ -60,13 +62,19 @@ build:
 	@grep -q '\.uplot' $(BUILD)/psd_run || \
 	    echo "WITHOUT CHARTS: psd_run's page will show no curves. 'make setup', with a network, fetches them (uPlot); then build again." >&2
 
+# Beside the programs for people: the same with fail points (src/base/fail_points.h), for make prove.
+PROVE_PROGRAMS := ps_master ps_server psd_run libpsd.so.0.1.0 tests/prove/psd_points examples/mnist
+build-prove:
+	@test -f build-prove/build.ninja || meson setup build-prove -Dfail_points=true -Dtests=disabled >/dev/null
+	@ninja -C build-prove --quiet $(PROVE_PROGRAMS)
+
 demo: setup build
 	bin/psd_run --workers 2 --servers 2 --replicas 1 bin/mnist
 
 quick: setup-test build
 	@tools/quick.sh $(BUILD) $(BIN)
 
-test: setup-test setup-frameworks build
+test: setup-test setup-frameworks build build-prove
 	@tools/test.sh
 
 test-all: setup-test setup-frameworks build
@@ -86,6 +94,9 @@ test-ssh: setup-test build
 test-faults: setup-test build
 	PSD_BIN=$(CURDIR)/$(BIN) .venv/bin/python tests/cluster/faults.py --runs $(RUNS) --jobs $(JOBS) --only "$(ONLY)" \
 	    --out $(CURDIR)/$(BUILD)/faults.tsv
+
+prove: setup-test build-prove
+	PSD_BIN=$(CURDIR)/build-prove .venv/bin/python tests/prove/prove.py --minutes $(MINUTES) --jobs $(JOBS)
 
 flakes: setup-test setup-frameworks build
 	@. tools/datasets.sh && tools/flakes.py --runs $(RUNS) $(FLAKES_ARGS)

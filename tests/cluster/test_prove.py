@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run of each kind of `make prove` (docs/reliability.md), and that the moments at which it kills are in test builds only."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from helpers import HERE, SANITIZED, library_path, program
+
+TREE = HERE.parents[1]
+PROVE = HERE.parent / "prove"
+BUILD = TREE / "build-prove"
+
+sys.path.insert(0, str(PROVE))
+from field import missing  # noqa: E402
+from plan import CELLS  # noqa: E402
+
+needs_points = pytest.mark.skipif(not (BUILD / "tests" / "prove" / "psd_points").exists(),
+                                  reason="no build with fail points: make build-prove")
+
+
+def listed():
+    """The map of fail points, by the header."""
+    header = (TREE / "src" / "base" / "fail_points.h").read_text()
+    return re.findall(r"^    X\((\w+), ", header, re.MULTILINE)
+
+
+def passed():
+    """The lines that pass one."""
+    return [name for folder in ("server", "master", "client") for path in (TREE / "src" / folder).rglob("*.c")
+            for name in re.findall(r"psi_fail_point\((\w+)\)", path.read_text())]
+
+
+def test_every_point_is_listed_and_passed():
+    """If this fails, a fail point is in the map and nowhere else, in two places, or there are fewer than sixty."""
+    assert sorted(passed()) == sorted(listed())
+    assert len(listed()) >= 60
+
+
+def traces(path):
+    """What a program has of fail points: symbols, and words that are not the names of its functions."""
+    whole = pathlib.Path(path).resolve().read_bytes()
+    symbols = subprocess.run(["nm", "-a", path], capture_output=True, text=True, check=True).stdout.split()
+    words = {"FAIL-POINT", "PSD_FAIL_", *listed()} - set(symbols)
+    return [name for name in symbols if "fail_point" in name] + [word for word in words if word.encode() in whole]
+
+
+def test_programs_for_people_have_no_fail_points():
+    """If this fails, whoever can set a variable can end a daemon of a build that is not for tests."""
+    for path in (program("ps_server"), program("ps_master"), program("psd_run"), library_path()):
+        assert traces(path) == []
+
+
+@needs_points
+def test_programs_for_tests_have_fail_points():
+    """If this fails, the test before would not see them either."""
+    assert len(traces(BUILD / "ps_server")) > 60
+    assert "psi_fail_point_pass" in traces(BUILD / "ps_master")
+
+
+@needs_points
+def test_a_point_is_armed_by_the_environment():
+    """If this fails, a point that somebody asks for is not the one at which a process dies, or a wrong name is not told."""
+    done = subprocess.run([BUILD / "ps_server", "--version"], capture_output=True, text=True, timeout=20, check=False,
+                          env={"PSD_FAIL_POINT": "server_round_aplied:1:kill"})
+    assert done.returncode == 2
+    assert "server_round_aplied:1:kill: no such point" in done.stderr
+
+
+@needs_points
+@pytest.mark.skipif(SANITIZED, reason="it has a build of its own, without sanitizers")
+@pytest.mark.parametrize("name", CELLS)
+def test_nothing_is_lost(name, tmp_path):
+    """If this fails, somebody who dies takes an acknowledged push along, counts one twice, changes a bit, or ends the job."""
+    if CELLS[name].way == "hosts" and missing():
+        pytest.skip(missing())
+    done = subprocess.run([sys.executable, PROVE / "prove.py", "--cell", name, "--out", tmp_path], capture_output=True, text=True,
+                          timeout=180, check=False, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PSD_BIN": str(BUILD)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = json.loads(done.stdout)
+    assert record["verdict"] == "held", record
+    assert [blow["killed"] for blow in record["blows"] if not blow["void"]], record
