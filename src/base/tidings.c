@@ -2,6 +2,7 @@
  * tidings.c - what ps_master tells whoever started it.
  *
  *   joined worker 3
+ *   joined server 1 life 5f0c2a
  *   done worker 3 at step 40
  *   cut server 1
  *   lost worker 3 silent: silent for 2000 ms
@@ -10,6 +11,10 @@
  *   place server 1 by 0 whole in 2
  *   place server 1 by - none in -
  *   end 70 worker 3 silent: worker 3 (tcp://10.0.0.3:40112) lost: silent for 2000 ms
+ *
+ * and what it is told:
+ *
+ *   gone server 1 life 5f0c2a
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -70,6 +75,11 @@ psi_tiding_format(const struct psi_tiding *tiding, char line_p[PSI_TIDING_LINE])
     case PSI_TIDING_DONE:
         bytes = snprintf(line_p, PSI_TIDING_LINE, "done %s %u at step %llu", role, tiding->rank,
                          (unsigned long long)tiding->step);
+        break;
+    case PSI_TIDING_JOINED:
+        bytes = snprintf(line_p, PSI_TIDING_LINE,
+                         tiding->life != 0 ? "joined %s %u life %llx" : "joined %s %u", role,
+                         tiding->rank, (unsigned long long)tiding->life);
         break;
     case PSI_TIDING_PLACE:
         bytes = format_place(tiding, line_p);
@@ -166,6 +176,7 @@ psi_tiding_parse(const char *line, struct psi_tiding *tiding_p)
 {
     struct psi_tiding tiding = {0};
     unsigned long long step = 0;
+    unsigned long long life = 0;
     char kind[16];
     char role[16];
     unsigned place;
@@ -188,9 +199,34 @@ psi_tiding_parse(const char *line, struct psi_tiding *tiding_p)
                find_word(role, roles, COUNT(roles), &place);
         tiding.role = (enum psi_tiding_role)place;
         tiding.step = step;
+        if (well && sscanf(line, "joined %*s %*u life %llx", &life) == 1) {
+            tiding.life = life;
+        }
     }
     if (well) {
         *tiding_p = tiding;
     }
     return well;
+}
+
+size_t
+psi_gone_format(const struct psi_gone *gone, char line_p[PSI_TIDING_LINE])
+{
+    return (size_t)snprintf(line_p, PSI_TIDING_LINE, "gone server %u life %llx\n", gone->server,
+                            (unsigned long long)gone->life);
+}
+
+bool
+psi_gone_parse(const char *line, struct psi_gone *gone_p)
+{
+    unsigned long long life = 0;
+    unsigned server = 0;
+    int used = 0;
+
+    if (sscanf(line, "gone server %u life %llx%n", &server, &life, &used) != 2 ||
+        line[used] != '\0' || life == 0) {
+        return false;
+    }
+    *gone_p = (struct psi_gone){.server = server, .life = life};
+    return true;
 }

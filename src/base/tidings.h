@@ -17,7 +17,7 @@ enum {
 };
 
 enum psi_tiding_kind {
-    PSI_TIDING_JOINED,  /* a worker, or a server with all its lanes */
+    PSI_TIDING_JOINED,  /* a worker, or a server with all its lanes; of a server: life */
     PSI_TIDING_DONE,    /* a worker said goodbye; step: the last one that it reported */
     PSI_TIDING_CUT,     /* its connection ended; it may come back */
     PSI_TIDING_BACK,    /* ... and it has */
@@ -63,6 +63,7 @@ struct psi_tiding {
     enum psi_tiding_role role;
     uint32_t rank;
     uint64_t step;
+    uint64_t life; /* the number that the process of a server drew; 0: not told */
     int code;
     enum psi_loss loss;
     struct psi_tiding_place place;
@@ -74,5 +75,16 @@ size_t psi_tiding_format(const struct psi_tiding *tiding, char line_p[PSI_TIDING
 
 /* A line without its end. Returns false if it is none of these. */
 bool psi_tiding_parse(const char *line, struct psi_tiding *tiding_p);
+
+/* The other way, to the master's stdin: the process of a server that was started with this index, and
+ * drew this number, has ended. Its parent has seen it. */
+struct psi_gone {
+    uint32_t server;
+    uint64_t life;
+};
+
+/* As above. */
+size_t psi_gone_format(const struct psi_gone *gone, char line_p[PSI_TIDING_LINE]);
+bool psi_gone_parse(const char *line, struct psi_gone *gone_p);
 
 #endif

@@ -23,12 +23,14 @@ test_lines_come_back(void **state)
         for (int role = PSI_TIDING_MASTER; role <= PSI_TIDING_WORKER; role++) {
             for (int loss = PSI_LOSS_NONE; loss <= PSI_LOSS_GAVE_UP; loss++) {
                 const bool told = kind == PSI_TIDING_LOST || kind == PSI_TIDING_END;
-                struct psi_tiding tiding = {.kind = (enum psi_tiding_kind)kind,
-                                            .role = (enum psi_tiding_role)role,
-                                            .rank = 4094,
-                                            .step = kind == PSI_TIDING_DONE ? UINT64_MAX : 0,
-                                            .code = kind == PSI_TIDING_END ? 71 : 0,
-                                            .loss = told ? (enum psi_loss)loss : PSI_LOSS_NONE};
+                struct psi_tiding tiding = {
+                    .kind = (enum psi_tiding_kind)kind,
+                    .role = (enum psi_tiding_role)role,
+                    .rank = 4094,
+                    .step = kind == PSI_TIDING_DONE ? UINT64_MAX : 0,
+                    .life = kind == PSI_TIDING_JOINED && loss > 0 ? UINT64_MAX - (uint64_t)loss : 0,
+                    .code = kind == PSI_TIDING_END ? 71 : 0,
+                    .loss = told ? (enum psi_loss)loss : PSI_LOSS_NONE};
                 struct psi_tiding read = {0};
                 char line[PSI_TIDING_LINE];
                 size_t bytes;
@@ -101,6 +103,32 @@ test_other_lines_are_none(void **state)
     }
 }
 
+/* If this fails, the master does not hear that a server has ended, or takes another for it. */
+static void
+test_who_is_gone(void **state)
+{
+    static const char *const lines[] = {"",
+                                        "gone",
+                                        "gone server 1",
+                                        "gone server 1 life 0",
+                                        "gone server x life 5",
+                                        "gone worker 1 life 5",
+                                        "gone server 1 life 5 and more"};
+    const struct psi_gone gone = {.server = 255, .life = UINT64_MAX - 1};
+    struct psi_gone read = {0};
+    char line[PSI_TIDING_LINE];
+    const size_t bytes = psi_gone_format(&gone, line);
+
+    (void)state;
+    assert_int_equal(line[bytes - 1], '\n');
+    line[bytes - 1] = '\0';
+    assert_true(psi_gone_parse(line, &read));
+    assert_memory_equal(&read, &gone, sizeof(read));
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        assert_false(psi_gone_parse(lines[i], &read));
+    }
+}
+
 int
 main(void)
 {
@@ -108,6 +136,7 @@ main(void)
         cmocka_unit_test(test_lines_come_back),
         cmocka_unit_test(test_text_stays_in_its_line),
         cmocka_unit_test(test_other_lines_are_none),
+        cmocka_unit_test(test_who_is_gone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

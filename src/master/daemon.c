@@ -31,7 +31,11 @@ struct process {
     struct psi_tls *tls; /* NULL: insecure */
     struct master *master;
     int signals;
-    int ready_fd; /* -1: nobody listens, or no more */
+    int ready_fd;                /* -1: nobody listens, or no more */
+    int heed_fd;                 /* where it is told which servers have ended; -1: nowhere */
+    int null_fd;                 /* takes its place when nobody is there any more */
+    char heard[PSI_TIDING_LINE]; /* of a line that is not complete */
+    size_t heard_bytes;
 };
 
 static void
@@ -52,6 +56,54 @@ close_ready(struct process *process)
         close(process->ready_fd);
     }
     process->ready_fd = -1;
+}
+
+/* Of a line that is too long, the rest is one that means nothing. */
+static void
+heed(struct process *process, const char *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct psi_gone gone;
+
+        process->heard[process->heard_bytes] = bytes[i] == '\n' ? '\0' : bytes[i];
+        if (bytes[i] != '\n' && process->heard_bytes < sizeof(process->heard) - 1) {
+            process->heard_bytes++;
+            continue;
+        }
+        process->heard[process->heard_bytes] = '\0';
+        process->heard_bytes = 0;
+        if (psi_gone_parse(process->heard, &gone)) {
+            master_gone(process->master, &gone);
+        }
+    }
+}
+
+static void
+on_word(void *owner)
+{
+    struct process *process = owner;
+    char bytes[PSI_TIDING_LINE];
+    const ssize_t count = read(process->heed_fd, bytes, sizeof(bytes));
+
+    if (count > 0) {
+        heed(process, bytes, (size_t)count);
+    } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
+        dup2(process->null_fd, process->heed_fd); /* the loop must not be woken for ever */
+    }
+}
+
+/* stdin itself becomes /dev/null, as daemons have it. */
+static psd_status
+watch_stdin(struct process *process, struct psd_error *err)
+{
+    process->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    process->heed_fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (process->null_fd < 0 || process->heed_fd < 0 ||
+        dup2(process->null_fd, STDIN_FILENO) != STDIN_FILENO) {
+        return psi_fail_errno(err, PSD_ERR_IO, "--heed_stdin");
+    }
+    fcntl(process->heed_fd, F_SETFL, fcntl(process->heed_fd, F_GETFL) | O_NONBLOCK);
+    return psi_loop_watch(process->loop, process->heed_fd, on_word, process, err);
 }
 
 /* psd_run waits for this line before it starts anybody else. */
@@ -138,6 +190,9 @@ start(struct process *process, const struct master_options *options, struct psd_
     if (status == PSD_OK) {
         status = psi_loop_watch(process->loop, process->signals, on_signal, process, err);
     }
+    if (status == PSD_OK && options->heed_stdin) {
+        status = watch_stdin(process, err);
+    }
     if (status == PSD_OK) {
         psi_harden(&harden, process->log);
         psi_log(process->log, PSI_LOG_INFO, "LISTENING", "%s: waiting for %u worker%s, %u server%s",
@@ -158,6 +213,12 @@ finish(struct process *process)
     psi_tls_destroy(process->tls);
     if (process->signals >= 0) {
         close(process->signals);
+    }
+    if (process->heed_fd >= 0) {
+        close(process->heed_fd);
+    }
+    if (process->null_fd >= 0) {
+        close(process->null_fd);
     }
     close_ready(process);
 }
@@ -194,7 +255,8 @@ run(struct process *process, struct psd_error *err)
 int
 master_daemon_run(const struct master_options *options, const struct psi_log *log)
 {
-    struct process process = {.log = log, .signals = -1, .ready_fd = options->ready_fd};
+    struct process process = {
+        .log = log, .signals = -1, .ready_fd = options->ready_fd, .heed_fd = -1, .null_fd = -1};
     struct psd_error err = {0};
     int exit_code;
 

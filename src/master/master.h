@@ -46,6 +46,9 @@ uint64_t master_next_ns(const struct master *master);
  * long as the master, says why. */
 bool master_finished(const struct master *master, int *exit_code_p, const char **text_p);
 
+/* The process of a server has ended, and whoever started it has seen that. Never from inside an event. */
+void master_gone(struct master *master, const struct psi_gone *gone);
+
 /* Ends the job for a reason from outside, such as a signal. A job that is ending already goes on
  * ending as it was. */
 void master_stop(struct master *master, int exit_code, const char *reason);

@@ -906,7 +906,7 @@ test_tells_of_silence(void **state)
     struct master_bed *bed = start_job(2, 1, PSI_DEATH_FAIL);
 
     (void)state;
-    expect_told(bed, "joined server 0\njoined worker 0\njoined worker 1\n"
+    expect_told(bed, "joined server 0 life 10000\njoined worker 0\njoined worker 1\n"
                      "place server 0 by 0 none in -\n");
     pass_ms(bed, 1000, bed->worker[1]);
     expect_told(bed, "quiet worker 1\n");

@@ -41,12 +41,13 @@ void
 master_tell(const struct master *master, enum psi_tiding_kind kind, const struct member *member,
             enum psi_loss loss, const char *text)
 {
-    struct psi_tiding tiding = {.kind = kind,
-                                .role = member->role == PSI_ROLE_WORKER ? PSI_TIDING_WORKER
-                                                                        : PSI_TIDING_SERVER,
-                                .rank = master_process_index(master, member),
-                                .step = kind == PSI_TIDING_DONE ? member->step : 0,
-                                .loss = loss};
+    struct psi_tiding tiding = {
+        .kind = kind,
+        .role = member->role == PSI_ROLE_WORKER ? PSI_TIDING_WORKER : PSI_TIDING_SERVER,
+        .rank = master_process_index(master, member),
+        .step = kind == PSI_TIDING_DONE ? member->step : 0,
+        .life = kind == PSI_TIDING_JOINED && member->role != PSI_ROLE_WORKER ? member->process : 0,
+        .loss = loss};
 
     if (master->config.tell != NULL) {
         snprintf(tiding.text, sizeof(tiding.text), "%s", text);

@@ -42,6 +42,7 @@ struct given {
     uint32_t ready_fd;
     uint32_t term;
     bool tell_joins;
+    bool heed_stdin;
     bool late_workers;
     bool spread; /* the servers are on two hosts or more */
 };
@@ -63,6 +64,9 @@ parse(int argc, char *const *argv, struct given *given, struct psi_settings *set
         {"tell_joins", 0, PSI_OPTION_FLAG,
          "keep ready_fd open, and write there who has joined, is done or was lost",
          &given->tell_joins},
+        {"heed_stdin", 0, PSI_OPTION_FLAG,
+         "read on stdin which servers have ended, from who started them and sees that",
+         &given->heed_stdin},
         {"term", 0, PSI_OPTION_NUMBER,
          "which life of the job's master this is (1): for who counts them, and sees them end",
          &given->term, 1, PSI_TERM_MAX},
@@ -176,6 +180,7 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
         options_p->ready_fd = (int)given.ready_fd;
     }
     options_p->tell_joins = given.tell_joins;
+    options_p->heed_stdin = given.heed_stdin;
     options_p->workers = given.workers;
     options_p->servers = given.servers;
     options_p->heartbeat_ms = settings.heartbeat_ms;

@@ -30,6 +30,7 @@ struct master_options {
     uint32_t policy; /* a value of enum psi_death_policy */
     int ready_fd;    /* -1: nobody waits to hear the address */
     bool tell_joins; /* there, too, who has joined */
+    bool heed_stdin; /* on stdin stands which servers have ended */
     uint32_t replicas;
     bool harden;
     struct daemon_security security; /* the caller's to destroy */

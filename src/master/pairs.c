@@ -444,6 +444,20 @@ is_copy_lost(struct master *master, struct server *server, uint64_t now_ns)
 }
 
 void
+master_pair_gone(struct master *master, uint64_t process)
+{
+    for (uint32_t index = 0; index < master->config.servers; index++) {
+        struct server *server = &master->server[index];
+
+        for (uint32_t lane = 0; has_copy(server) && lane < server->lanes; lane++) {
+            if (server->pair.process == process) {
+                server->pair.copy[lane].gone_ns = 1; /* long enough ago for any grace */
+            }
+        }
+    }
+}
+
+void
 master_pairs_tick(struct master *master, uint64_t now_ns)
 {
     const bool needed = master_needs_copies(master);

@@ -57,6 +57,9 @@ struct pair {
 void master_pairs_tick(struct master *master, uint64_t now_ns);
 bool master_pair_is_whole(const struct server *server);
 
+/* This process has ended, and with it the copies that were in it. */
+void master_pair_gone(struct master *master, uint64_t process);
+
 /* Is this lane, which stands by, a copy? */
 bool master_is_copy(const struct master *master, const struct session *session);
 

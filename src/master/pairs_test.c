@@ -122,6 +122,47 @@ test_a_whole_copy_takes_the_place(void **state)
     master_bed_stop(job.bed);
 }
 
+static uint64_t
+process_of(uint32_t server, uint64_t life)
+{
+    return life << PSI_PROCESS_INDEX_BITS | server;
+}
+
+/* If this fails, a job waits for a server whose end has been seen. */
+static void
+test_a_process_that_is_gone_is_not_waited_for(void **state)
+{
+    struct job job = begin();
+
+    (void)state;
+    call_eligible(&job, 0);
+    call_eligible(&job, 1);
+    master_gone(job.bed->master, &(struct psi_gone){.server = 0, .life = process_of(0, 1)});
+    assert_true(logged(job.bed, "lost: its process has ended; its copy in server 1"));
+    master_tick(job.bed->master);
+    assert_int_equal(hear(job.standby[1], PSI_FRAME_TAKE_PLACE)->frame.rank, 0);
+    /* Nor is the copy that was in it. */
+    assert_int_equal(hear(job.bed->lane[1], PSI_FRAME_UNPAIR)->frame.seq, job.number[1]);
+    master_bed_stop(job.bed);
+}
+
+/* If this fails, news of a dead life of a server end the next one, or that of another server. */
+static void
+test_a_life_that_is_gone_is_no_other(void **state)
+{
+    struct job job = begin();
+
+    (void)state;
+    call_eligible(&job, 0);
+    call_eligible(&job, 1);
+    master_gone(job.bed->master, &(struct psi_gone){.server = 0, .life = process_of(0, 2)});
+    master_gone(job.bed->master, &(struct psi_gone){.server = 0, .life = process_of(1, 1)});
+    pass_ms(job.bed, 300, NULL);
+    assert_false(logged(job.bed, "its process has ended"));
+    assert_null(hear(job.standby[1], PSI_FRAME_TAKE_PLACE));
+    master_bed_stop(job.bed);
+}
+
 /* If this fails, a copy takes the place of its owner and lacks what workers were told. */
 static void
 test_a_copy_that_lacks_something_is_not_promoted(void **state)
@@ -265,6 +306,8 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_whole_copy_takes_the_place),
+        cmocka_unit_test(test_a_process_that_is_gone_is_not_waited_for),
+        cmocka_unit_test(test_a_life_that_is_gone_is_no_other),
         cmocka_unit_test(test_a_copy_that_lacks_something_is_not_promoted),
         cmocka_unit_test(test_a_server_goes_on_without_a_copy_that_is_gone),
         cmocka_unit_test(test_a_server_that_does_not_reach_its_copy),

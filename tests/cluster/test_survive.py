@@ -168,3 +168,14 @@ def test_another_server_takes_the_part_by_hand(hand):
     assert [process.wait(60) for process in (*workers, master, servers[0])] == [0, 0, 0, 0], master.output()
     assert "server 1 was not started again in 100 ms: server 0 is to take its part" in master.output()
     assert re.search("TAKE-PLACE.* becomes lane 0 of server 1, which is lost", servers[0].output())
+
+
+def test_the_end_of_a_server_is_told(start):
+    """If this fails, the master waits for a dead server to renew its connection, although psd_run has seen it end."""
+    job = train(start, "--server_grace_ms=15000", servers=2)
+    job.wait_for_output("step 4\n", 2)
+    os.kill(job.pid_of("server0"), signal.SIGKILL)
+    assert job.wait(60) == 0, job.stdout() + job.stderr()
+    assert "lost: its process has ended" in job.log("master").decode()
+    assert [one["process"] for one in result(job)["failovers"]] == ["server0"]
+    assert result(job)["failovers"][0]["seconds"] < 14

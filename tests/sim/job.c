@@ -477,9 +477,37 @@ job_exile_server(struct job *job, uint32_t server)
     }
 }
 
+/* As psd_run does it, sooner or later: the next life may be there already. */
+static void
+tell_gone(void *object, uint64_t life)
+{
+    struct job *job = object;
+    const struct psi_gone gone = {.server = (uint32_t)(life & ((1u << PSI_PROCESS_INDEX_BITS) - 1)),
+                                  .life = life};
+
+    if (job->master->master != NULL) {
+        master_gone(job->master->master, &gone);
+        net_wake_at(job->master->node, 0);
+    }
+}
+
+/* Half of the time. Numbers of its own: jobs in which no server dies stay what they were. */
+static void
+tell_gone_later(struct job *job, uint32_t server)
+{
+    const uint64_t number = (job->sim->now_ns + server) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
+    const uint64_t late_ms = number % 8 == 1 ? 2000 : 50;
+
+    if (number % 2 == 1) {
+        sim_at(job->sim, job->sim->now_ns + number / 8 % late_ms * SIM_MS, tell_gone, job,
+               (uint64_t)(job->life[server] + 1) << PSI_PROCESS_INDEX_BITS | server);
+    }
+}
+
 void
 job_kill_server(struct job *job, uint32_t server)
 {
+    tell_gone_later(job, server);
     job->sim->counters.server_kills++;
     if (job->plan.replicas > 0 && !copies_check_kill(job, server)) {
         job->copy_missed = true;

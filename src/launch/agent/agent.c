@@ -239,6 +239,9 @@ handle_message(struct agent *agent, const struct link_message *message)
     case LINK_SIGNAL:
         children_signal(&agent->children, message->slot, message->number);
         break;
+    case LINK_TELL:
+        children_tell(&agent->children, message);
+        break;
     case LINK_END:
         ending_begin(&agent->ending, &agent->children, (uint32_t)message->number, false);
         break;

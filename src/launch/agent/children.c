@@ -37,6 +37,7 @@ children_fini(struct children *children)
     for (size_t i = 0; i < children->count; i++) {
         printout_fini(&children->list[i].printout);
         close_fd(&children->list[i].ready);
+        close_fd(&children->list[i].heed);
         close_fd(&children->list[i].note);
         free((char *)children->list[i].order.data);
     }
@@ -70,7 +71,7 @@ take_slot(struct children *children, uint32_t slot)
         }
         children->list = list;
         child = &list[children->count++];
-        *child = (struct child){.slot = slot, .ready = -1, .note = -1};
+        *child = (struct child){.slot = slot, .ready = -1, .heed = -1, .note = -1};
         printout_init(&child->printout, slot);
     }
     return child;
@@ -91,6 +92,21 @@ open_pipe(int *read_end_p)
     fcntl(pipes[0], F_SETFL, O_NONBLOCK);
     *read_end_p = pipes[0];
     return pipes[1];
+}
+
+/* A pipe whose write end we keep. Returns its read end, or -1: then the master is told nothing. */
+static int
+open_stdin(int *write_end_p)
+{
+    int pipes[2];
+
+    close_fd(write_end_p);
+    if (pipe2(pipes, O_CLOEXEC) != 0) {
+        return -1;
+    }
+    fcntl(pipes[1], F_SETFL, O_NONBLOCK);
+    *write_end_p = pipes[1];
+    return pipes[0];
 }
 
 /* A pipe for notes, named in the environment. Returns its write end; -1: the worker has none. */
@@ -154,6 +170,7 @@ start_child(struct child *child, const struct setup *setup, struct start_order *
     args.error_fd = ends[1];
     if (strcmp(order->role, "master") == 0) {
         args.extra_fd = open_pipe(&child->ready);
+        args.input_fd = open_stdin(&child->heed);
     } else if (wants_low_secret(order)) {
         args.extra_fd = fcntl(setup->secret_fd, F_DUPFD_CLOEXEC, 0);
         args.secret_fd = -1;
@@ -167,6 +184,7 @@ start_child(struct child *child, const struct setup *setup, struct start_order *
     close_fd(&ends[0]);
     close_fd(&ends[1]);
     close_fd(&args.extra_fd);
+    close_fd(&args.input_fd);
     close_fd(&args.note_fd);
     child->alive = code == 0;
     child->drains = 0;
@@ -269,6 +287,18 @@ signal_everybody(const struct child *child, int number)
     tree_signal(
         &(struct tree_pick){.root = getpid(), .leader = child->pid, .spare_session = child->pid},
         number);
+}
+
+/* Shorter than PIPE_BUF: it is written whole, or not at all if the master hangs. */
+void
+children_tell(const struct children *children, const struct link_message *message)
+{
+    const struct child *child = find_slot(children, message->slot);
+
+    if (child != NULL && child->alive && child->heed >= 0 &&
+        write(child->heed, message->data, message->bytes) < 0) {
+        return; /* it finds out otherwise, a little later */
+    }
 }
 
 void

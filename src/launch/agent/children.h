@@ -48,6 +48,7 @@ struct child {
     uint16_t ports[CHILD_PORTS]; /* for its own use; 0: none */
     struct printout printout;
     int ready; /* read end of its ready pipe, -1: none */
+    int heed;  /* write end of its stdin, -1: none */
     int note;  /* read end of its pipe for notes, -1: none */
     struct notes notes;
 };
@@ -87,6 +88,9 @@ void children_name_holders(const struct child *child, enum children_drain drain,
 /* A signal to a process and everything of it, but the filters of its output (filters.h); USR1,
  * USR2 and TSTP only to what handles them. */
 void children_signal(const struct children *children, uint32_t slot, int number);
+
+/* A line for the stdin of the master. */
+void children_tell(const struct children *children, const struct link_message *message);
 
 /* Collects the dead; children_report() then tells of them, each after the last of its output.
  * unpack hears of all, for its tar is one of them. */

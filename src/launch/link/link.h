@@ -59,6 +59,8 @@ enum link_kind {
     LINK_NOTE,    /* slot; bytes: a line that a worker tells psd_run: notes.h */
     /* from both */
     LINK_PULSE, /* still here; number not 0: from psd_run, to be sent back at once */
+    /* from psd_run */
+    LINK_TELL, /* slot of the master; a line for its stdin */
 };
 
 /* Numbers of LINK_PULSE. */

@@ -281,8 +281,9 @@ test_daemon_arguments(void **state)
 
     (void)state;
     make("sh", PSI_PASS_AUTO, 0, &made);
-    assert_string_equal(made.argv, "<ps_master><--workers><2><--servers><2><--bind><127.0.0.1>"
-                                   "<--port><0><--ready_fd><3><--tell_joins><--heartbeat_ms=100>");
+    assert_string_equal(
+        made.argv, "<ps_master><--workers><2><--servers><2><--bind><127.0.0.1>"
+                   "<--port><0><--ready_fd><3><--tell_joins><--heed_stdin><--heartbeat_ms=100>");
     words_fini(&made.environment);
     make("sh", PSI_PASS_AUTO, 2, &made);
     assert_string_equal(made.argv, "<ps_server><--index><1><--master_address>"

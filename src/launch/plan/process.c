@@ -53,6 +53,7 @@ master_arguments(const struct plan *plan, const struct process_facts *facts, str
     }
     add_number(argv, "--ready_fd", SPAWN_EXTRA_FD);
     words_add(argv, "--tell_joins");
+    words_add(argv, "--heed_stdin");
     /* Scripts that know nothing of Poseidon join when they train, one alone never does. */
     if (plan->automatic) {
         words_add(argv, "--late_workers");

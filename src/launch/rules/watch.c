@@ -292,6 +292,7 @@ exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
     slot->asked = watch->phase >= WATCH_STOPPING;
     slot->doomed_ms = 0;
     cause_exited(&watch->inquest, event->slot, event->code, event->signal);
+    watch_server_gone(watch, event->slot);
     switch (watch->phase) {
     case WATCH_GATHERING:
     case WATCH_STARTING:
@@ -438,6 +439,7 @@ watch_told(struct watch *watch, const struct psi_tiding *tiding, uint64_t now_ms
     }
     cause_told(&watch->inquest, tiding);
     if (tiding->kind == PSI_TIDING_JOINED && slot != 0) {
+        watch->slots[slot].life = tiding->life;
         joined(watch, slot, now_ms);
     } else if (tiding->kind == PSI_TIDING_LOST && tiding->role == PSI_TIDING_WORKER) {
         worker_lost(watch, slot, tiding->loss, now_ms);

@@ -58,6 +58,18 @@ has_no_part(const struct watch *watch, uint32_t slot)
     return true;
 }
 
+void
+watch_server_gone(struct watch *watch, uint32_t slot)
+{
+    struct watch_slot *server = &watch->slots[slot];
+
+    if (server->life != 0 && watch->phase < WATCH_STOPPING &&
+        (server->code != 0 || server->signal != 0)) {
+        watch->ops->tell_gone(watch->context, slot, server->life);
+    }
+    server->life = 0;
+}
+
 bool
 watch_server_exited(struct watch *watch, uint32_t slot, uint64_t now_ms)
 {

@@ -61,6 +61,8 @@ struct watch_ops {
     /* A server died, or is silent and about to be killed; another life of it follows, delay_ms
      * later: people are told. */
     void (*tell_failover)(void *context, uint32_t slot);
+    /* The process of a server has ended, which told the master this number: the master is told. */
+    void (*tell_gone)(void *context, uint32_t slot, uint64_t life);
     /* Servers are restarted one after the other, and that has come a step further: watch.rolling. */
     void (*tell_rolling)(void *context);
     /* Ask everything that is left to stop, kill it after grace_ms. May come again, with less. */
@@ -188,6 +190,7 @@ struct watch_slot {
     bool is_hosted;         /* another server has its part: no life of this one is wanted */
     bool is_copied;         /* its copy has its part, or had it: it may only stand by */
     bool is_rolled;         /* killed because it is to be restarted: that is no failure */
+    uint64_t life;          /* of a server that joined: the number that its process drew */
     bool is_placed;         /* a server: the master has told who has its part: */
     struct psi_tiding_place place;
     uint32_t restarts;

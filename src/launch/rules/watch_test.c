@@ -78,6 +78,12 @@ order_tell_failover(void *context, uint32_t slot)
 }
 
 static void
+order_tell_gone(void *context, uint32_t slot, uint64_t life)
+{
+    note(context, 'g', slot, (uint32_t)life);
+}
+
+static void
 order_tell_rolling(void *context)
 {
     note(context, 'r', 0, 0);
@@ -88,6 +94,7 @@ static const struct watch_ops ops = {.start = order_start,
                                      .ask = order_ask,
                                      .tell_late = order_tell_late,
                                      .tell_failover = order_tell_failover,
+                                     .tell_gone = order_tell_gone,
                                      .tell_rolling = order_tell_rolling,
                                      .end = order_end};
 
@@ -673,6 +680,28 @@ test_a_server_without_a_part_dies(void **state)
     tell_joined(&job, 1);
     tell_place(&job, 2, PSI_TIDING_NOBODY, PSI_COPY_WHOLE, 0); /* it may be on its way here */
     tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    expect(&job, "");
+    watch_fini(&job.watch);
+}
+
+/* If this fails, the master waits for a server that is dead, or takes the next life for the last. */
+static void
+test_the_master_is_told_who_is_gone(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_lasting(&job);
+    watch_told(&job.watch,
+               &(struct psi_tiding){
+                   .kind = PSI_TIDING_JOINED, .role = PSI_TIDING_SERVER, .rank = 0, .life = 77},
+               job.now_ms);
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    expect(&job, "g1.77");
+    tell_news(&job, PSI_TIDING_AWAITED, 1);
+    expect(&job, "f1 s1.1");
+    tell(&job, WATCH_STARTED, 1, 0, 0);
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL); /* of this one the master knows nothing */
     expect(&job, "");
     watch_fini(&job.watch);
 }
@@ -1732,6 +1761,7 @@ main(void)
         cmocka_unit_test(test_a_copy_takes_its_part),
         cmocka_unit_test(test_a_server_that_stands_by_dies),
         cmocka_unit_test(test_a_server_without_a_part_dies),
+        cmocka_unit_test(test_the_master_is_told_who_is_gone),
         cmocka_unit_test(test_servers_are_restarted_one_after_the_other),
         cmocka_unit_test(test_servers_that_cannot_be_restarted),
         cmocka_unit_test(test_server_that_comes_too_late),

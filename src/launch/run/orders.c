@@ -344,6 +344,17 @@ order_tell_failover(void *context, uint32_t slot)
 }
 
 static void
+order_tell_gone(void *context, uint32_t slot, uint64_t life)
+{
+    const struct psi_gone gone = {.server = slot - 1, .life = life};
+    struct run *run = context;
+    char line[PSI_TIDING_LINE];
+    const size_t bytes = psi_gone_format(&gone, line);
+
+    link_send(&run_host_of(run, 0)->link, LINK_TELL, 0, 0, line, bytes);
+}
+
+static void
 order_tell_rolling(void *context)
 {
     rolling_tell(context);
@@ -354,5 +365,6 @@ const struct watch_ops orders_ops = {.start = order_start,
                                      .ask = order_ask,
                                      .tell_late = order_tell_late,
                                      .tell_failover = order_tell_failover,
+                                     .tell_gone = order_tell_gone,
                                      .tell_rolling = order_tell_rolling,
                                      .end = orders_end};
