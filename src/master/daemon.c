@@ -33,7 +33,6 @@ struct process {
     int signals;
     int ready_fd;                /* -1: nobody listens, or no more */
     int heed_fd;                 /* where it is told which servers have ended; -1: nowhere */
-    int null_fd;                 /* takes its place when nobody is there any more */
     char heard[PSI_TIDING_LINE]; /* of a line that is not complete */
     size_t heard_bytes;
 };
@@ -88,7 +87,8 @@ on_word(void *owner)
     if (count > 0) {
         heed(process, bytes, (size_t)count);
     } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
-        dup2(process->null_fd, process->heed_fd); /* the loop must not be woken for ever */
+        close(process->heed_fd); /* or the loop would be woken for ever */
+        process->heed_fd = -1;
     }
 }
 
@@ -96,12 +96,13 @@ on_word(void *owner)
 static psd_status
 watch_stdin(struct process *process, struct psd_error *err)
 {
-    process->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
     process->heed_fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    if (process->null_fd < 0 || process->heed_fd < 0 ||
-        dup2(process->null_fd, STDIN_FILENO) != STDIN_FILENO) {
+    if (null_fd < 0 || process->heed_fd < 0 || dup2(null_fd, STDIN_FILENO) != STDIN_FILENO) {
         return psi_fail_errno(err, PSD_ERR_IO, "--heed_stdin");
     }
+    close(null_fd);
     fcntl(process->heed_fd, F_SETFL, fcntl(process->heed_fd, F_GETFL) | O_NONBLOCK);
     return psi_loop_watch(process->loop, process->heed_fd, on_word, process, err);
 }
@@ -217,9 +218,6 @@ finish(struct process *process)
     if (process->heed_fd >= 0) {
         close(process->heed_fd);
     }
-    if (process->null_fd >= 0) {
-        close(process->null_fd);
-    }
     close_ready(process);
 }
 
@@ -256,7 +254,7 @@ int
 master_daemon_run(const struct master_options *options, const struct psi_log *log)
 {
     struct process process = {
-        .log = log, .signals = -1, .ready_fd = options->ready_fd, .heed_fd = -1, .null_fd = -1};
+        .log = log, .signals = -1, .ready_fd = options->ready_fd, .heed_fd = -1};
     struct psd_error err = {0};
     int exit_code;
 
