@@ -13,7 +13,7 @@ decoders=(src/wire/frame.c src/wire/meta.c src/wire/pack.c src/wire/message_job.
           src/config/nearest.c src/cluster/numberlist.c src/config/options.c src/config/settings.c
           src/cluster/tf_config.c src/launch/plan/roles.c src/launch/meet/slurm.c src/launch/text/words.c
           src/launch/meet/rendezvous_file.c src/checkpoint/manifest.c src/checkpoint/scan.c
-          src/checkpoint/safetensors.c src/checkpoint/tensors.c
+          src/checkpoint/safetensors.c src/checkpoint/tensors.c src/master/life_journal.c
           src/secure/pass.c src/secure/tls.c src/secure/tls_label.c src/secure/tls_records.c
           src/transport/address.c src/transport/stream/stream_in.c src/transport/shm/ring.c
           src/transport/stream/carrier_shm_receive.c src/transport/stream/shm_offer.c src/transport/shm/descriptors.c

@@ -16,9 +16,11 @@
 #include "base/fail.h"
 #include "base/monotonic.h"
 #include "base/signals.h"
+#include "master/life_journal.h"
 #include "master/master.h"
 #include "rpc/identity.h"
 #include "secure/harden.h"
+#include "transport/address.h"
 #include "transport/loop/loop.h"
 
 /* A deadline further away than this is looked at again. */
@@ -28,7 +30,8 @@ enum { WAIT_MS_MAX = 60000 };
 struct process {
     const struct psi_log *log;
     struct psi_loop *loop;
-    struct psi_tls *tls; /* NULL: insecure */
+    struct psi_tls *tls;          /* NULL: insecure */
+    struct life_journal *journal; /* NULL: who started this counts lives, or there is one only */
     struct master *master;
     int signals;
     int ready_fd;                /* -1: nobody listens, or no more */
@@ -146,13 +149,45 @@ tell(void *context, const struct psi_tiding *tiding)
     }
 }
 
+/* Members look for the next life where the last one was. */
+static psd_status
+find_address(const struct master_options *options, const struct life_journal *journal,
+             char address_p[PSI_ADDRESS_BYTES], struct psd_error *err)
+{
+    struct psi_address address;
+    psd_status status;
+
+    snprintf(address_p, PSI_ADDRESS_BYTES, "%s", options->security.listen_address);
+    if (journal == NULL || !options->any_port || life_journal_port(journal) == 0) {
+        return PSD_OK;
+    }
+    status = psi_address_parse(address_p, &address, err);
+    address.port = life_journal_port(journal);
+    return status == PSD_OK ? psi_address_format(&address, address_p, err) : status;
+}
+
+/* It is on the disk which life this is before anybody is let in. */
+static psd_status
+begin_life(const struct process *process, struct psd_error *err)
+{
+    struct psi_address address;
+    psd_status status;
+
+    if (process->journal == NULL) {
+        return PSD_OK;
+    }
+    status = psi_address_parse(master_address(process->master), &address, err);
+    return status == PSD_OK ? life_journal_begin(process->journal, address.port, err) : status;
+}
+
 /* What it opens, finish() closes, also when it fails half-way. */
 static psd_status
 start(struct process *process, const struct master_options *options, struct psd_error *err)
 {
     struct psi_loop_config loop_config = {
         .strangers_max = psi_descriptors_for_strangers(psi_descriptors_raise(), 1)};
-    const struct master_config config = {
+    char listen_address[PSI_ADDRESS_BYTES];
+    struct master_config config = {
         .term = options->term,
         .master_grace_ms = options->master_grace_ms,
         .workers = options->workers,
@@ -169,7 +204,7 @@ start(struct process *process, const struct master_options *options, struct psd_
         .late_workers = options->late_workers,
         .replacement_timeout_ms = options->replacement_timeout_ms,
         .policy = (enum psi_death_policy)options->policy,
-        .listen_address = options->security.listen_address,
+        .listen_address = listen_address,
         .tell = options->tell_joins ? tell : NULL,
         .tell_context = process,
         .cpu_ns = psi_process_cpu_ns,
@@ -177,6 +212,16 @@ start(struct process *process, const struct master_options *options, struct psd_
     const struct psi_harden_args harden = {.on = options->harden, .role = PSI_HARDEN_MASTER};
     psd_status status = psi_signals_open(&process->signals, err);
 
+    if (status == PSD_OK && options->journal != NULL) {
+        status = life_journal_open(options->journal, options->workers, options->servers,
+                                   process->log, &process->journal, err);
+    }
+    if (status == PSD_OK && process->journal != NULL) {
+        config.term = life_journal_term(process->journal);
+    }
+    if (status == PSD_OK) {
+        status = find_address(options, process->journal, listen_address, err);
+    }
     if (status == PSD_OK) {
         status = daemon_security_apply(&options->security, PSI_IDENTITY_MASTER, &loop_config,
                                        &process->tls, err);
@@ -187,6 +232,9 @@ start(struct process *process, const struct master_options *options, struct psd_
     if (status == PSD_OK) {
         status = master_create(psi_loop_env(process->loop), &config, process->log, &process->master,
                                err);
+    }
+    if (status == PSD_OK) {
+        status = begin_life(process, err);
     }
     if (status == PSD_OK) {
         status = psi_loop_watch(process->loop, process->signals, on_signal, process, err);
@@ -219,6 +267,7 @@ finish(struct process *process)
         close(process->heed_fd);
     }
     close_ready(process);
+    life_journal_close(process->journal);
 }
 
 /* Milliseconds until the master wants to run, rounded up so that it never spins. */
@@ -230,6 +279,19 @@ timeout_ms(const struct process *process)
     const uint64_t wait_ms = next_ns <= now_ns ? 0 : (next_ns - now_ns) / 1000000 + 1;
 
     return wait_ms < WAIT_MS_MAX ? (int)wait_ms : WAIT_MS_MAX;
+}
+
+/* The job is over, or another life goes on with it. */
+static void
+close_journal(const struct process *process)
+{
+    const uint32_t later_term = master_later_term(process->master);
+
+    if (process->journal != NULL && later_term > 0) {
+        life_journal_catch_up(process->journal, later_term);
+    } else if (process->journal != NULL) {
+        life_journal_over(process->journal);
+    }
 }
 
 static int
@@ -247,6 +309,7 @@ run(struct process *process, struct psd_error *err)
         }
         master_tick(process->master);
     }
+    close_journal(process);
     return exit_code;
 }
 

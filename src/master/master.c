@@ -252,6 +252,7 @@ void
 master_leave(struct master *master, uint32_t term)
 {
     master->phase = PHASE_OVER;
+    master->later_term = term;
     master->end_status = PSD_ERR_FENCED;
     master->end_code = PSI_EXIT_FENCED;
     snprintf(master->end_text, sizeof(master->end_text),
@@ -260,6 +261,12 @@ master_leave(struct master *master, uint32_t term)
     psi_log(master->log, PSI_LOG_ERROR, "JOB-END", "%s (exit code %d)", master->end_text,
             master->end_code);
     master_wake_at(master, 0);
+}
+
+uint32_t
+master_later_term(const struct master *master)
+{
+    return master->later_term;
 }
 
 void

@@ -49,6 +49,9 @@ bool master_finished(const struct master *master, int *exit_code_p, const char *
 /* The process of a server has ended, and whoever started it has seen that. Never from inside an event. */
 void master_gone(struct master *master, const struct psi_gone *gone);
 
+/* Which life of the master has taken over from this one; 0: none. */
+uint32_t master_later_term(const struct master *master);
+
 /* Ends the job for a reason from outside, such as a signal. A job that is ending already goes on
  * ending as it was. */
 void master_stop(struct master *master, int exit_code, const char *reason);

@@ -41,6 +41,7 @@ struct given {
     uint32_t port;
     uint32_t ready_fd;
     uint32_t term;
+    const char *journal;
     bool tell_joins;
     bool heed_stdin;
     bool late_workers;
@@ -70,6 +71,9 @@ parse(int argc, char *const *argv, struct given *given, struct psi_settings *set
         {"term", 0, PSI_OPTION_NUMBER,
          "which life of the job's master this is (1): for who counts them, and sees them end",
          &given->term, 1, PSI_TERM_MAX},
+        {"journal", 0, PSI_OPTION_TEXT,
+         "count the lives of the master there: started again with it, the job goes on",
+         &given->journal},
         {"late_workers", 0, PSI_OPTION_FLAG,
          "workers may join at any time, unless start_timeout_ms is given: that is for servers",
          &given->late_workers},
@@ -164,6 +168,12 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
                           "gives --ready_fd and --tell_joins, too",
                           given.term);
     }
+    if (status == PSD_OK && given.journal != NULL && (given.tell_joins || given.term > 1)) {
+        status = psi_fail(err, PSD_ERR_INVALID,
+                          "--journal %s: who watches the master (--tell_joins, --term) counts its "
+                          "lives; give one or the other",
+                          given.journal);
+    }
     if (status == PSD_OK) {
         status = settle_replicas(&settings, &given, err);
     }
@@ -192,10 +202,13 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
         settings.sum_failover == PSI_FAILOVER_OFF ? 0 : settings.server_wait_ms;
     options_p->server_return_ms = settings.server_return_ms;
     options_p->term = given.term;
-    /* Nobody can start the next life of a master whose end nobody sees. */
-    options_p->master_grace_ms = given.tell_joins || psi_settings_told(&settings, "master_grace_ms")
-                                     ? settings.master_grace_ms
-                                     : 0;
+    options_p->journal = given.journal;
+    options_p->any_port = given.port == 0;
+    /* Nobody starts the next life of a master whose lives nobody counts. */
+    options_p->master_grace_ms =
+        given.tell_joins || given.journal != NULL || psi_settings_told(&settings, "master_grace_ms")
+            ? settings.master_grace_ms
+            : 0;
     options_p->start_timeout_ms = settings.start_timeout_ms;
     options_p->late_workers =
         given.late_workers && !psi_settings_told(&settings, "start_timeout_ms");

@@ -23,6 +23,8 @@ struct master_options {
     uint32_t server_wait_ms;    /* 0: not at all */
     uint32_t server_return_ms;
     uint32_t term;
+    const char *journal;      /* a file that counts lives; NULL: none. Borrowed from argv */
+    bool any_port;            /* the system chooses one, or the last life did */
     uint32_t master_grace_ms; /* likewise */
     uint32_t start_timeout_ms;
     bool late_workers;

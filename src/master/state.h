@@ -282,6 +282,7 @@ struct master {
     uint64_t end_ns; /* ENDING: no waiting beyond */
     bool lingers;    /* ... and not before: there may be members who were not let in yet */
     psd_status end_status;
+    uint32_t later_term; /* of the life that took over; 0: none did */
     int end_code;
     char end_text[PSI_TEXT_MAX];
     const struct member *blamed; /* (optional) whose fault that is; one of those above */
