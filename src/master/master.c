@@ -349,9 +349,10 @@ master_tick(struct master *master)
     const uint64_t late_ns = master->config.heartbeat_ms * MASTER_MS_NS;
 
     /* A master that was stopped, or starved, has not heard anybody: that is nobody's death. No more than the time that
-     * it missed is forgiven, or a master that is late again and again would never see one. */
-    if (master->due_ns != 0 && now_ns > late_ns && now_ns - late_ns > master->due_ns) {
-        master_members_forgive(master, now_ns - master->due_ns, now_ns);
+     * it missed is forgiven, or a master that is late again and again would never see one. Of what came meanwhile some
+     * may have been read, and ask for this tick: that says nothing of when it was due. */
+    if (master->planned_ns != 0 && now_ns > late_ns && now_ns - late_ns > master->planned_ns) {
+        master_members_forgive(master, now_ns - master->planned_ns, now_ns);
     }
     master->due_ns = UINT64_MAX;
     master_sessions_tick(master, now_ns);
@@ -374,6 +375,7 @@ master_tick(struct master *master)
         ending_tick(master, now_ns);
     }
     master_sessions_reap(master, false);
+    master->planned_ns = master->due_ns > now_ns ? master->due_ns : now_ns;
 }
 
 uint64_t

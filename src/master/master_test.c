@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/exit_code.h"
+#include "master/state.h"
 #include "table/spec.h"
 
 /* ---------------------------------------------------------------------------- the start --- */
@@ -872,6 +873,23 @@ test_late_master_blames_nobody(void **state)
     master_bed_stop(bed);
 }
 
+/* If this fails, a master that was stopped wakes up, reads what one member said, and declares the others dead. */
+static void
+test_late_master_reads_one_before_the_others(void **state)
+{
+    struct master_bed *bed = start_job(2, 1, PSI_DEATH_FAIL);
+
+    (void)state;
+    bed->world.now_ns += 10000 * MS_NS;
+    (void)join(bed, PSI_ROLE_WORKER, 1,
+               301); /* a stranger: it is told at once that the place is taken */
+    master_wake_at(bed->master, 0);
+    master_tick(bed->master);
+    assert_false(logged(bed, "MEMBER-LOST"));
+    assert_false(is_over(bed));
+    master_bed_stop(bed);
+}
+
 /* If this fails, a master on busy cores, which is often late, never gives up a worker that was stopped. */
 static void
 test_master_that_is_often_late_sees_a_death(void **state)
@@ -1468,6 +1486,7 @@ main(void)
         cmocka_unit_test(test_replacement_that_never_comes_ends_the_job),
         cmocka_unit_test(test_silent_worker_is_told_when_it_wakes),
         cmocka_unit_test(test_late_master_blames_nobody),
+        cmocka_unit_test(test_late_master_reads_one_before_the_others),
         cmocka_unit_test(test_master_that_is_often_late_sees_a_death),
         cmocka_unit_test(test_tells_of_silence),
         cmocka_unit_test(test_tells_of_ends),

@@ -622,6 +622,40 @@ test_copies_are_known_again(void **state)
     }
 }
 
+/* If this fails, a place that was in another server's process is taken for one of its own index: psd_run is
+ * told to begin another life of a server that lives, and kills what it has. */
+static void
+test_a_process_that_is_here_is_not_awaited(void **state)
+{
+    const struct psi_table_info values = known_table(PSD_USE_UPDATE, 0);
+    struct told told;
+
+    (void)state;
+    make_view(&told, V3);
+    told.view.workers = 1;
+    for (unsigned here = 0; here < 2; here++) {
+        struct master_bed *bed = start_copied_second_life(1, 2);
+        struct peer *copy;
+        struct peer *spare = NULL;
+
+        lane_returns(bed, 0, &told, (struct known){.table = &values, .pair = 8});
+        copy = copy_returns(bed, 7);
+        if (here == 1) { /* a lane that stands by, in the process that was started as server 1 */
+            spare = join(bed, PSI_ROLE_STANDBY, 1, 701);
+        }
+        for (unsigned i = 0; i < 14; i++) {
+            if (spare != NULL) {
+                say_ping(bed, spare, (struct psi_frame){.type = PSI_FRAME_PING},
+                         &(struct psi_ping){0});
+            }
+            keep_alive(bed, copy, 500);
+        }
+        assert_non_null(hear(copy, PSI_FRAME_TAKE_PLACE));
+        assert_int_equal(strstr(bed->told, "awaited server 1") != NULL, here == 0);
+        master_bed_stop(bed);
+    }
+}
+
 int
 main(void)
 {
@@ -635,6 +669,7 @@ main(void)
         cmocka_unit_test(test_a_lane_that_told_half_is_lost),
         cmocka_unit_test(test_who_was_done_is_done),
         cmocka_unit_test(test_copies_are_known_again),
+        cmocka_unit_test(test_a_process_that_is_here_is_not_awaited),
         cmocka_unit_test(test_a_job_that_was_over_ends_well),
         cmocka_unit_test(test_a_bye_is_answered_when_lanes_know_of_it),
         cmocka_unit_test(test_a_master_that_was_replaced_leaves),

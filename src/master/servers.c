@@ -304,6 +304,25 @@ count_joined(const struct server *server)
     return count;
 }
 
+/* A master that returned has not met the process that is lost, and takes it for the one of the place's
+ * own index. If that one is here, it was another that had the place: who started it knows which. */
+static bool
+is_mistaken(const struct master *master, const struct member *lane)
+{
+    const uint64_t index_bits = (UINT64_C(1) << PSI_PROCESS_INDEX_BITS) - 1;
+
+    for (const struct session *session = session_first(master);
+         session != NULL && lane->process == 0 && master->config.replicas > 0;
+         session = session_next(session)) {
+        if (session->guest.conn != NULL && !session->guest.doomed &&
+            (session->hello.role == PSI_ROLE_SERVER || session->hello.role == PSI_ROLE_STANDBY) &&
+            session->hello.host != 0 && (session->hello.host & index_bits) == lane->rank) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Who started the server starts it again. A process may have had the places of several: it is started
  * once. */
 static void
@@ -311,6 +330,9 @@ await_another(struct master *master, const struct member *lane, enum psi_loss lo
 {
     struct server *home = &master->server[master_process_index(master, lane)];
 
+    if (is_mistaken(master, lane)) {
+        return;
+    }
     if (master->config.replicas == 0 || home->awaited == 0 || home->awaited != lane->process) {
         home->awaited = lane->process;
         master_tell(master, PSI_TIDING_AWAITED, lane, loss, "");

@@ -241,6 +241,7 @@ struct master {
     uint64_t waiting_since_ns; /* for what has start_timeout_ms to come */
     uint64_t missing_line_ns;  /* when to say again who is missing */
     uint64_t due_ns;
+    uint64_t planned_ns;        /* what due_ns was when the last tick ended: events lower it */
     struct psi_limiter limiter; /* of master_warn() */
 
     struct psi_guests guests; /* owned; struct session each */
