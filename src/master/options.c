@@ -137,6 +137,29 @@ settle_replicas(struct psi_settings *settings, const struct given *given, struct
     return psi_fail(err, PSD_ERR_INVALID, "replicas 1: not with %s", obstacle);
 }
 
+/* Is it said how large the job is, and who counts the lives of its master? */
+static psd_status
+check_given(const struct given *given, struct psd_error *err)
+{
+    if (given->workers == not_given || given->servers == not_given) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "how large is the job? give --workers and --servers, or --cluster_config");
+    }
+    if (given->term > 1 && !given->tell_joins) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--term %u: only who watches the master may count its lives, and then it "
+                        "gives --ready_fd and --tell_joins, too",
+                        given->term);
+    }
+    if (given->journal != NULL && (given->tell_joins || given->term > 1)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--journal %s: who watches the master (--tell_joins, --term) counts its "
+                        "lives; give one or the other",
+                        given->journal);
+    }
+    return PSD_OK;
+}
+
 psd_status
 master_options_read(int argc, char *const *argv, struct master_options *options_p,
                     struct psi_log *log, struct psd_error *err)
@@ -157,22 +180,8 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
         return status;
     }
     status = read_cluster(&given, &settings, err);
-    if (status == PSD_OK && (given.workers == not_given || given.servers == not_given)) {
-        status = psi_fail(err, PSD_ERR_INVALID,
-                          "how large is the job? give --workers and --servers, or "
-                          "--cluster_config");
-    }
-    if (status == PSD_OK && given.term > 1 && !given.tell_joins) {
-        status = psi_fail(err, PSD_ERR_INVALID,
-                          "--term %u: only who watches the master may count its lives, and then it "
-                          "gives --ready_fd and --tell_joins, too",
-                          given.term);
-    }
-    if (status == PSD_OK && given.journal != NULL && (given.tell_joins || given.term > 1)) {
-        status = psi_fail(err, PSD_ERR_INVALID,
-                          "--journal %s: who watches the master (--tell_joins, --term) counts its "
-                          "lives; give one or the other",
-                          given.journal);
+    if (status == PSD_OK) {
+        status = check_given(&given, err);
     }
     if (status == PSD_OK) {
         status = settle_replicas(&settings, &given, err);
