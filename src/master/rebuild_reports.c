@@ -46,7 +46,9 @@ master_rebuild_learns(struct master *master, const struct psi_hello *hello)
         (master->job == 0 || hello->job == master->job)) {
         master->told_view = hello->view;
     }
-    return master->phase != PHASE_REBUILDING || hello->job == 0 || master->job != 0;
+    /* Who stands by is told which job it is when it is let in, and never again. */
+    return master->phase != PHASE_REBUILDING || master->job != 0 ||
+           (hello->job == 0 && hello->role != PSI_ROLE_STANDBY);
 }
 
 void

@@ -622,6 +622,24 @@ test_copies_are_known_again(void **state)
     }
 }
 
+/* If this fails, a lane that stands by is let in when nobody knows which job it is, and no server ever takes it
+ * for a copy. */
+static void
+test_who_stands_by_comes_after_the_job_is_known(void **state)
+{
+    const struct psi_table_info values = known_table(PSD_USE_UPDATE, 0);
+    struct master_bed *bed = start_copied_second_life(1, 2);
+    struct told told;
+
+    (void)state;
+    make_view(&told, V3);
+    told.view.workers = 1;
+    assert_true(is_gone(join(bed, PSI_ROLE_STANDBY, 0, 700))); /* it knocks again */
+    lane_returns(bed, 0, &told, (struct known){.table = &values});
+    assert_true(hear_welcome(join(bed, PSI_ROLE_STANDBY, 0, 700)).job != 0);
+    master_bed_stop(bed);
+}
+
 /* If this fails, a place that was in another server's process is taken for one of its own index: psd_run is
  * told to begin another life of a server that lives, and kills what it has. */
 static void
@@ -670,6 +688,7 @@ main(void)
         cmocka_unit_test(test_who_was_done_is_done),
         cmocka_unit_test(test_copies_are_known_again),
         cmocka_unit_test(test_a_process_that_is_here_is_not_awaited),
+        cmocka_unit_test(test_who_stands_by_comes_after_the_job_is_known),
         cmocka_unit_test(test_a_job_that_was_over_ends_well),
         cmocka_unit_test(test_a_bye_is_answered_when_lanes_know_of_it),
         cmocka_unit_test(test_a_master_that_was_replaced_leaves),
