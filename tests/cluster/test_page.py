@@ -537,6 +537,8 @@ def test_options_of_the_page(start, tmp_path):
     loose.write_text("0123456789abcdef0123\n")
     loose.chmod(0o644)
     assert f"--page_token {loose}: it is not a file that only you can read" in refused(start, "--page_token", loose)
+    assert "--unwatched and --page: nothing would be told" in refused(start, "--unwatched", "--page", "8080")
+    assert "--unwatched and --tensorboard: nothing would be told" in refused(start, "--unwatched", "--tensorboard", tmp_path)
     job = start("--page", "off", "--", "true", name="off")
     assert job.wait() == 0 and "watch the job" not in job.stderr()
     assert not list(job.directory.glob("logs/*/page_address")) and not list(job.directory.glob("logs/*/report.html"))

@@ -422,6 +422,7 @@ fill_args(const struct launch_options *options, const struct prepared *prepared,
     args->check = options->check;
     args->result_regex = options->result_regex;
     args->tensorboard = options->tensorboard;
+    args->unwatched = options->unwatched;
     args->show = options->show;
     args->logs_on_nodes =
         options->log_mode == LAUNCH_LOGS_NODES || options->log_mode == LAUNCH_LOGS_BOTH;

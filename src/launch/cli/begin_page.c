@@ -31,8 +31,15 @@ begin_page(const struct launch_options *options, struct page_args *args_p, bool 
                              .certificate = options->page_cert,
                              .key = options->page_key,
                              .token_file = options->page_token};
-    const bool off = options->page != NULL && strcmp(options->page, "off") == 0;
+    const bool off =
+        options->unwatched || (options->page != NULL && strcmp(options->page, "off") == 0);
 
+    if (options->unwatched && (options->page != NULL || options->tensorboard != NULL)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--unwatched and %s: nothing would be told that could be shown; give one "
+                        "of them",
+                        options->page != NULL ? "--page" : "--tensorboard");
+    }
     if (options->page != NULL && !off && !parse_port(options->page, &args.port)) {
         return psi_fail(err, PSD_ERR_INVALID, "--page %.64s: a port from 1 to 65535, or off",
                         options->page);

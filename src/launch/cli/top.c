@@ -294,7 +294,9 @@ verb_top(int argc, char *const *argv)
     }
     feed = ask(name, &err);
     if (!json_is_object(feed)) {
-        fprintf(stderr, "psd_run: %s\n", feed == NULL ? err.text : "nothing is known of this job");
+        fprintf(stderr, "psd_run: %s\n",
+                feed == NULL ? err.text
+                             : "nothing is told of this job: it was started with --unwatched");
         json_decref(feed);
         return WATCH_CODE_CANNOT_START;
     }

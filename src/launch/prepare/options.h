@@ -114,6 +114,7 @@ struct launch_options {
     const char *page_cert;      /* in PEM; NULL: no TLS */
     const char *page_key;       /* likewise */
     const char *page_token;     /* file; NULL: a token that is drawn */
+    bool unwatched;             /* nobody is told what the processes count */
     enum plan_automatic automatic;
     struct psi_settings settings; /* command line and environment */
 

@@ -46,8 +46,8 @@ answer(void *context, const char *line)
     if (strcmp(line, "show\n") == 0) {
         return job_json_text(run);
     }
-    if (sscanf(line, "trace %u\n", &steps) == 1 && run->feed != NULL) {
-        return feed_trace(run->feed, steps);
+    if (sscanf(line, "trace %u\n", &steps) == 1) {
+        return run->feed != NULL ? feed_trace(run->feed, steps) : strdup("null");
     }
     if (strcmp(line, "feed\n") == 0) {
         return job_json_with_feed(run);

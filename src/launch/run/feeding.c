@@ -78,6 +78,9 @@ feeding_begin(struct run *run)
     struct shown *shown = run->args->shown;
     const bool again = shown->feed != NULL;
 
+    if (run->args->unwatched) {
+        return;
+    }
     if (again) {
         feed_again(shown->feed, job.workers, job.servers);
     } else {

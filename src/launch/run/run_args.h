@@ -36,6 +36,7 @@ struct run_args {
     char (*addresses_p)[64];   /* (optional) check: their addresses, by machine, instead of words */
     const char *result_regex;  /* (optional) extended regular expression */
     const char *tensorboard;   /* (optional) directory for its files */
+    bool unwatched;            /* there is no feed, and processes tell nothing of what they count */
     const char *show;          /* (optional) ranks whose lines are shown: "0,2-3", "none" */
     bool logs_on_nodes;        /* other machines write logs of their processes ... */
     bool logs_here;            /* ... and psd_run does, too */
