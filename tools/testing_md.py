@@ -23,7 +23,7 @@ SAYS = re.compile(r"\bIf this fails,\s+")
 
 # A topic, and the folders whose tests are about it. The longest prefix wins.
 TOPICS = [
-    ("Leaf tools, settings, descriptions of machines", ["src/base", "src/config", "src/cluster"]),
+    ("Leaf tools, settings, descriptions of machines", ["src/base", "src/config", "src/cluster", "src/metric"]),
     ("The bytes on the wire", ["src/wire", "src/codec"]),
     ("Transports and connections", ["src/transport", "src/rpc"]),
     ("Shared memory on one host", ["src/transport/shm", "src/transport/stream/shm", "src/transport/stream/carrier_shm"]),

@@ -444,6 +444,22 @@ PSD_API psd_status psd_global_step(psd_context *context, uint64_t add, uint64_t 
  */
 PSD_API psd_status psd_report(psd_context *context, uint64_t step, const char *name, double value);
 
+/*
+ * psd_mark - tell the job what this worker's program did from when to when, for the timeline that
+ * psd_run trace makes: a bar of this name in the step. Never blocks; costs little while nobody watches.
+ * Of more than 128 pushes and marks in half a second those of every other step are kept, or fewer, and
+ * those under more than 32 names are lost (the metric spans_untold counts them).
+ *
+ *   step      is 2^62 at most: the one that was, or will be, pushed.
+ *   name      is cut after 31 bytes, before a character that does not fit.
+ *   begin_ns  and
+ *   end_ns    are times of CLOCK_MONOTONIC.
+ *
+ * PSD_ERR_INVALID: the step is larger, there is no name, or it ends before it begins.
+ */
+PSD_API psd_status psd_mark(psd_context *context, uint64_t step, const char *name,
+                            uint64_t begin_ns, uint64_t end_ns);
+
 typedef enum psd_role {
     PSD_ROLE_MASTER = 1,
     PSD_ROLE_SERVER = 2,

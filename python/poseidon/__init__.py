@@ -37,7 +37,7 @@ __all__ = [
     "InvalidError", "LibraryError", "LostError", "MemoryError", "MismatchError", "Node",
     "NotFiniteError", "RefusedError", "StateError", "Status", "StepError", "Table", "TimeoutError",
     "__version__", "abandon", "alloc", "barrier", "broadcast", "close", "context", "global_step",
-    "init", "is_initialized", "library_version", "load", "local_rank", "local_size", "nodes",
+    "init", "is_initialized", "library_version", "load", "local_rank", "local_size", "mark", "nodes",
     "num_servers", "rank", "report", "run", "save", "size"]
 
 for _public in (Context, Node, Future, Table, Status, Error, *Error.__subclasses__(),
@@ -88,6 +88,12 @@ def report(step: int, name: str = "", value: float = 0.0) -> None:
     """Tells the job how this worker is doing: shown by psd_run. Never waits. Under the name "steps_total": the step at
     which it expects to end; 0: it does not know."""
     context().report(step, name, value)
+
+
+def mark(step: int, name: str, begin_ns: int, end_ns: int) -> None:
+    """Tells the job what this worker did from when to when (time.monotonic_ns()): psd_run trace draws a bar for it. Never
+    waits."""
+    context().mark(step, name, begin_ns, end_ns)
 
 
 def nodes() -> list[Node]:

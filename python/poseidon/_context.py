@@ -178,6 +178,11 @@ class Context:
         which it expects to end; 0: it does not know."""
         check(library().psd_report(self._check(), step, name.encode(), float(value)))
 
+    def mark(self, step: int, name: str, begin_ns: int, end_ns: int) -> None:
+        """Tells the job what this worker did from when to when (time.monotonic_ns()): psd_run trace draws a bar for it. Never
+        waits."""
+        check(library().psd_mark(self._check(), step, name.encode(), begin_ns, end_ns))
+
     def nodes(self) -> list[Node]:
         """The master's table of the job."""
         found = (NodeInfo * _NODES_MAX)()

@@ -67,6 +67,7 @@ _PROTOTYPES = {
     "psd_barrier": (c_int, [c_void_p, c_uint32]),
     "psd_global_step": (c_int, [c_void_p, c_uint64, POINTER(c_uint64)]),
     "psd_report": (c_int, [c_void_p, c_uint64, c_char_p, c_double]),
+    "psd_mark": (c_int, [c_void_p, c_uint64, c_char_p, c_uint64, c_uint64]),
     "psd_nodes": (c_int, [c_void_p, POINTER(NodeInfo), c_size_t, c_size_t, POINTER(c_size_t)]),
     "psd_save": (c_int, [c_void_p, c_char_p, c_uint64]),
     "psd_load": (c_int, [c_void_p, c_char_p, POINTER(c_uint64)]),

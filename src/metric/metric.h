@@ -96,7 +96,9 @@ enum psi_metric_who {
       "1: its copy has all that was told, and may take its place")                                 \
     X(38, COPY_LEFT, copy_left, GAUGE, "chunks", LANE, "chunks that its copy does not have yet")   \
     X(39, GLOBAL_STEP, global_step, GAUGE, "steps", LANE,                                          \
-      "the global step of the job, on the lane that keeps it; 0: nobody uses it")
+      "the global step of the job, on the lane that keeps it; 0: nobody uses it")                  \
+    X(40, SPANS_UNTOLD, spans_untold, COUNTER, "spans", WORKER | LANE,                             \
+      "pushes, rounds and marks that were not told: more than fit between two tellings")
 
 enum psi_metric {
 #define PSI_METRIC_ENUM(number, id, name, kind, unit, who, text) PSI_METRIC_##id = number,

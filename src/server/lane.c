@@ -114,7 +114,7 @@ lane_grow(struct lane *lane, uint32_t to)
     if (psi_view_init(&lane->view, to) != PSD_OK || !GROW(lane->sessions, from, to) ||
         !GROW(lane->used, from, to) || !GROW(lane->leaves, from, to) ||
         !GROW(lane->given, from, to) || !GROW(lane->copies, from, to) ||
-        !GROW(lane->global.adders, from, to)) {
+        !GROW(lane->waited_ns, from, to) || !GROW(lane->global.adders, from, to)) {
         return PSD_ERR_NO_MEMORY;
     }
     lane->rows = to;
@@ -360,6 +360,7 @@ static const struct psi_master_events master_events = {
     .on_frame = on_frame,
     .ping = ping,
     .tell = lane_tell,
+    .hush = lane_hush,
 };
 
 void
@@ -450,6 +451,8 @@ lane_destroy(struct lane *lane)
     global_step_fini(lane);
     free(lane->scratch);
     free(lane->telling);
+    free(lane->spans);
+    free(lane->waited_ns);
     free(lane->metrics);
     free(lane);
 }

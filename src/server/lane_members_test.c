@@ -361,6 +361,44 @@ test_counters_count_what_happens(void **state)
     lane_bed_stop(bed);
 }
 
+/* If this fails, nobody sees when a server's rounds were open, and for whom they waited. */
+static void
+test_rounds_are_told_with_whom_they_waited_for(void **state)
+{
+    static struct psi_telling telling;
+    struct lane_bed *bed = lane_bed_start(2, PSI_DEATH_WAIT);
+    const struct psi_subscribe subscribe = {.every_ms = 500, .metrics = true};
+    const struct world_heard *heard;
+    uint64_t opened_ns;
+
+    (void)state;
+    open_sum(bed, 0);
+    WORLD_SAY(&bed->world, bed->master->line, &(struct psi_frame){.type = PSI_FRAME_SUBSCRIBE},
+              subscribe, &subscribe);
+    assert_non_null(hear(bed->master, PSI_FRAME_METRICS));
+    opened_ns = psi_now_ns(bed->lane->env);
+    push(bed, bed->worker[0], 0, 1, 1);
+    world_wait(&bed->world, 30);
+    push(bed, bed->worker[1], 0, 1, 1);
+    world_wait(&bed->world, 500);
+    heard = hear(bed->master, PSI_FRAME_METRICS);
+    assert_non_null(heard);
+    memset(&telling, 0, sizeof(telling));
+    assert_int_equal(psi_telling_decode(heard->body, heard->frame.payload_bytes, &telling, NULL),
+                     PSD_OK);
+    assert_int_equal(telling.spans, 1);
+    assert_int_equal(telling.span[0].kind, PSI_SPAN_ROUND);
+    assert_int_equal(telling.span[0].what, TABLE);
+    assert_int_equal(telling.span[0].step, 0);
+    assert_int_equal(telling.span[0].who, 1);
+    assert_int_equal(telling.span[0].begin_us, opened_ns / 1000);
+    assert_int_equal(telling.span[0].us, 30000);
+    assert_int_equal(telling.waited, 1);
+    assert_int_equal(telling.wait[0].rank, 1);
+    assert_int_equal(telling.wait[0].ns, 30000000);
+    lane_bed_stop(bed);
+}
+
 /* If this fails, what was decided is lost with the master that decided it. */
 static void
 test_a_master_that_returned_is_told_all(void **state)
@@ -468,6 +506,7 @@ main(void)
         cmocka_unit_test(test_a_repeated_addition_has_its_first_answer),
         cmocka_unit_test(test_a_stop_while_cut_is_not_the_masters_silence),
         cmocka_unit_test(test_counters_count_what_happens),
+        cmocka_unit_test(test_rounds_are_told_with_whom_they_waited_for),
         cmocka_unit_test(test_a_master_that_returned_is_told_all),
         cmocka_unit_test(test_rounds_go_on_without_a_master),
     };

@@ -193,7 +193,7 @@ hold(struct session *session, struct chunk *chunk, struct slot *slot)
         psi_metric_add(lane->metrics, PSI_METRIC_ROUNDS_OPENED, 1);
     }
     if (lane->rows > 1) { /* a lone worker waits for nobody */
-        round_gradient_came(lane, &chunk->round);
+        round_gradient_came(lane, &chunk->round, slot->rank);
     }
     slot->next = chunk->round.slots;
     chunk->round.slots = slot;

@@ -187,7 +187,7 @@ close_round(struct lane *lane, struct chunk *chunk)
     psi_fail_point(server_round_applied);
     psi_metric_add(lane->metrics, PSI_METRIC_ROUNDS_CLOSED, 1);
     if (lane->rows > 1) {
-        round_waited(lane, &chunk->round);
+        round_waited(lane, chunk, round.step);
     }
     finish_round(lane, chunk, &round);
     return true;

@@ -101,7 +101,9 @@ struct round {
     struct round *prev;
     bool open;
     uint64_t opened_ns;  /* when its first gradient came ... */
-    uint64_t arrived_ns; /* ... and its last so far */
+    uint64_t arrived_ns; /* ... and its last so far ... */
+    uint64_t before_ns;  /* ... and the one before that */
+    uint32_t last;       /* the rank that gave the last */
 };
 
 /* The result of a round that some workers hold until everybody has it (hold.c). */
@@ -271,6 +273,9 @@ struct lane {
     uint64_t waiting_line_ns;    /* when to say again that the master is missing */
     struct psi_metrics *metrics; /* owned */
     struct psi_telling *telling; /* owned; NULL before the first one */
+    struct psi_spans *spans;     /* owned; rounds that are to be told; NULL: nobody watches */
+    uint64_t *waited_ns;         /* owned; by rank: how long rounds waited for it alone */
+    uint64_t applied_ns;         /* how long the last change of a large chunk took */
     uint64_t turn_ns;            /* when this turn of the loop began; 0: nobody asked yet */
     struct psi_welcome job;      /* what the master said; workers == 0: not yet */
     bool joined;
@@ -376,11 +381,12 @@ bool round_take_back(struct lane *lane, struct chunk *chunk, uint32_t rank);
 void round_drop(struct lane *lane, struct chunk *chunk, uint32_t rank);
 
 /* waits.c */
-void round_gradient_came(struct lane *lane, struct round *round);
-void round_waited(struct lane *lane, const struct round *round);
+void round_gradient_came(struct lane *lane, struct round *round, uint32_t rank);
+void round_waited(struct lane *lane, struct chunk *chunk, uint64_t step);
 int64_t timed_apply(struct lane *lane, const struct chunk *chunk,
                     const struct store_change *change);
 void lane_tell(void *owner);
+void lane_hush(void *owner);
 
 /* backup.c */
 /* Who is in the round of a table with backup workers; NULL: not decided. */

@@ -23,21 +23,54 @@ turn_began_ns(struct lane *lane)
 
 /* Before it joins the round. */
 void
-round_gradient_came(struct lane *lane, struct round *round)
+round_gradient_came(struct lane *lane, struct round *round, uint32_t rank)
 {
     const uint64_t now_ns = turn_began_ns(lane);
 
     if (round->slots == NULL) {
         round->opened_ns = now_ns;
+        round->arrived_ns = now_ns;
     }
+    round->before_ns = round->arrived_ns;
     round->arrived_ns = now_ns;
+    round->last = rank;
 }
 
-/* The round has closed. */
-void
-round_waited(struct lane *lane, const struct round *round)
+/* Small ones are not timed. */
+static uint32_t
+apply_us(const struct lane *lane, const struct chunk *chunk)
 {
+    return chunk->table->spec.count < PSI_METRIC_TIMED ? 0 : (uint32_t)(lane->applied_ns / 1000);
+}
+
+__attribute__((noinline)) static void
+keep_span(struct lane *lane, const struct chunk *chunk, uint64_t step)
+{
+    const struct round *round = &chunk->round;
+    const bool waited = round->arrived_ns > round->before_ns;
+
+    psi_spans_add_round(lane->spans,
+                        &(struct psi_span){.kind = PSI_SPAN_ROUND,
+                                           .what = chunk->table->id,
+                                           .who = waited ? round->last : UINT32_MAX,
+                                           .apply_us = apply_us(lane, chunk),
+                                           .step = step},
+                        round->opened_ns, psi_now_ns(lane->env));
+}
+
+/* The round of this step has closed. */
+void
+round_waited(struct lane *lane, struct chunk *chunk, uint64_t step)
+{
+    struct round *round = &chunk->round;
+
     psi_metric_add(lane->metrics, PSI_METRIC_ROUND_WAIT, round->arrived_ns - round->opened_ns);
+    lane->waited_ns[round->last] += round->arrived_ns - round->before_ns;
+    if (lane->spans != NULL && psi_spans_want(lane->spans, step) && step <= PSI_TOLD_STEP_MAX) {
+        keep_span(lane, chunk, step);
+    }
+    round->opened_ns = round->arrived_ns; /* backup workers: the next may be of nobody */
+    round->before_ns = round->arrived_ns;
 }
 
 int64_t
@@ -47,7 +80,8 @@ timed_apply(struct lane *lane, const struct chunk *chunk, const struct store_cha
     const uint64_t begun_ns = psi_now_ns(lane->env);
     const int64_t bad = store->ops->apply(store, chunk->place, change);
 
-    psi_metric_add(lane->metrics, PSI_METRIC_ADD_TIME, psi_now_ns(lane->env) - begun_ns);
+    lane->applied_ns = psi_now_ns(lane->env) - begun_ns;
+    psi_metric_add(lane->metrics, PSI_METRIC_ADD_TIME, lane->applied_ns);
     return bad;
 }
 
@@ -76,6 +110,44 @@ measure(struct lane *lane)
     }
 }
 
+/* Of many workers those for whom the lane waited longest. */
+static void
+tell_waited(const struct lane *lane, struct psi_telling *telling)
+{
+    for (uint32_t rank = 0; rank < lane->rows; rank++) {
+        const uint64_t ns = lane->waited_ns[rank];
+        uint32_t at = telling->waited;
+
+        if (ns == 0) {
+            continue;
+        }
+        if (at == PSI_WAITED_MAX) {
+            at = 0;
+            for (uint32_t i = 1; i < PSI_WAITED_MAX; i++) {
+                at = telling->wait[i].ns < telling->wait[at].ns ? i : at;
+            }
+            if (telling->wait[at].ns >= ns) {
+                continue;
+            }
+        } else {
+            telling->waited++;
+        }
+        telling->wait[at] = (struct psi_waited){.rank = rank, .ns = ns};
+    }
+}
+
+static void
+tell_spans(struct lane *lane, struct psi_telling *telling)
+{
+    if (lane->spans == NULL) {
+        lane->spans = calloc(1, sizeof(*lane->spans)); /* without it there is no timeline */
+        return;
+    }
+    telling->spans = lane->spans->count;
+    memcpy(telling->span, lane->spans->span, lane->spans->count * sizeof(telling->span[0]));
+    psi_metric_set(lane->metrics, PSI_METRIC_SPANS_UNTOLD, lane->spans->lost);
+}
+
 void
 lane_tell(void *owner)
 {
@@ -94,6 +166,20 @@ lane_tell(void *owner)
     }
     memset(lane->telling, 0, sizeof(*lane->telling));
     measure(lane);
+    tell_spans(lane, lane->telling);
+    tell_waited(lane, lane->telling);
     psi_telling_count(lane->telling, lane->metrics);
-    (void)psi_post_telling(lane->master.peer.conn, &frame, lane->telling);
+    if (psi_post_telling(lane->master.peer.conn, &frame, lane->telling) == PSD_OK &&
+        lane->spans != NULL) {
+        psi_spans_told(lane->spans);
+    }
+}
+
+void
+lane_hush(void *owner)
+{
+    struct lane *lane = owner;
+
+    free(lane->spans);
+    lane->spans = NULL;
 }

@@ -15,6 +15,7 @@
 
 #include "clock/clock.h"
 #include "metric/metric.h"
+#include "metric/spans.h"
 #include "shard/shard.h"
 #include "table/spec.h"
 #include "view/view.h"
@@ -50,6 +51,7 @@ enum {
     PSI_POINTS_MAX = 256,       /* of these, in one METRICS */
     PSI_STEPS_MAX = 64,         /* steps of which one METRICS tells the times */
     PSI_TRAFFIC_MAX = 64,       /* servers, and tables, whose traffic a worker tells */
+    PSI_WAITED_MAX = 64,        /* workers of whom a lane tells how long it waited for them */
 };
 
 #define PSI_RANK_AUTO UINT32_MAX
@@ -222,6 +224,11 @@ struct psi_step_times {
     uint64_t end_us;     /* when it ended, on the worker's clock; 0: not told */
 };
 
+struct psi_waited {
+    uint32_t rank;
+    uint64_t ns; /* ever: since the gradient before its own had come, it alone was missing */
+};
+
 struct psi_traffic {
     uint32_t id; /* of a server, or of a table */
     uint64_t bytes_out;
@@ -251,6 +258,12 @@ struct psi_telling {
     struct psi_traffic server[PSI_TRAFFIC_MAX];
     uint32_t tables;
     struct psi_traffic table[PSI_TRAFFIC_MAX];
+    uint32_t marks; /* a worker: names of its spans */
+    char mark[PSI_MARKS_MAX][PSI_SCALAR_NAME_MAX];
+    uint32_t spans;
+    struct psi_span span[PSI_SPANS_MAX];
+    uint32_t waited; /* a lane: for whom its rounds waited, those it waited for longest */
+    struct psi_waited wait[PSI_WAITED_MAX];
 };
 
 /* SHARE_PULL and, in front of the piece, SHARE_DATA (as meta it would not fit: it is the payload of

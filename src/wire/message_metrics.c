@@ -52,6 +52,27 @@ pack_times(struct psi_pack *pack, const struct psi_step_times *times)
     psi_pack_u32(pack, times->server);
 }
 
+static void
+pack_spans(struct psi_pack *pack, const struct psi_telling *telling)
+{
+    psi_pack_u32(pack, telling->marks);
+    for (uint32_t i = 0; i < telling->marks; i++) {
+        psi_pack_string(pack, telling->mark[i], sizeof(telling->mark[i]));
+    }
+    psi_pack_u32(pack, telling->spans);
+    for (uint32_t i = 0; i < telling->spans; i++) {
+        const struct psi_span *span = &telling->span[i];
+
+        psi_pack_u8(pack, span->kind);
+        psi_pack_u32(pack, span->what);
+        psi_pack_u32(pack, span->who);
+        psi_pack_u64(pack, span->step);
+        psi_pack_u64(pack, span->begin_us);
+        psi_pack_u32(pack, span->us);
+        psi_pack_u32(pack, span->apply_us);
+    }
+}
+
 void
 psi_telling_encode(struct psi_pack *pack, const struct psi_telling *telling)
 {
@@ -71,6 +92,12 @@ psi_telling_encode(struct psi_pack *pack, const struct psi_telling *telling)
     psi_pack_u32(pack, telling->steps); /* records in a list do not grow: docs/protocol.md, 8 */
     for (uint32_t i = 0; i < telling->steps; i++) {
         psi_pack_u64(pack, telling->times[i].end_us);
+    }
+    pack_spans(pack, telling);
+    psi_pack_u32(pack, telling->waited);
+    for (uint32_t i = 0; i < telling->waited; i++) {
+        psi_pack_u32(pack, telling->wait[i].rank);
+        psi_pack_u64(pack, telling->wait[i].ns);
     }
 }
 
@@ -167,6 +194,49 @@ unpack_ends(struct psi_unpack *unpack, struct psi_telling *telling)
     }
 }
 
+static void
+unpack_span(struct psi_unpack *unpack, const struct psi_telling *telling, struct psi_span *span)
+{
+    span->kind = psi_unpack_u8(unpack, "span.kind", PSI_SPAN_PUSH, PSI_SPAN_MARK);
+    span->what = psi_unpack_u32(unpack, "span.what", 0, UINT32_MAX);
+    span->who = psi_unpack_u32(unpack, "span.who", 0, UINT32_MAX);
+    span->step = unpack_step(unpack, "span.step");
+    span->begin_us = psi_unpack_u64(unpack, "span.begin_us");
+    span->us = psi_unpack_u32(unpack, "span.us", 0, UINT32_MAX);
+    span->apply_us = psi_unpack_u32(unpack, "span.apply_us", 0, UINT32_MAX);
+    if (unpack->status == PSD_OK && (span->begin_us == 0 || span->begin_us > PSI_TOLD_END_MAX)) {
+        psi_unpack_refuse(unpack, "span.begin_us", "%" PRIu64 ", expected 1..2^60", span->begin_us);
+    }
+    if (unpack->status == PSD_OK && span->kind == PSI_SPAN_MARK && span->what >= telling->marks) {
+        psi_unpack_refuse(unpack, "span.what", "%u of %u marks", span->what, telling->marks);
+    }
+}
+
+/* An earlier version tells none. */
+static void
+unpack_spans(struct psi_unpack *unpack, struct psi_telling *telling)
+{
+    telling->marks = 0;
+    telling->spans = 0;
+    telling->waited = 0;
+    if (unpack->left == 0) {
+        return;
+    }
+    telling->marks = psi_unpack_u32(unpack, "marks", 0, PSI_MARKS_MAX);
+    for (uint32_t i = 0; i < telling->marks && unpack->status == PSD_OK; i++) {
+        psi_unpack_string(unpack, "mark", telling->mark[i], sizeof(telling->mark[i]));
+    }
+    telling->spans = psi_unpack_u32(unpack, "spans", 0, PSI_SPANS_MAX);
+    for (uint32_t i = 0; i < telling->spans && unpack->status == PSD_OK; i++) {
+        unpack_span(unpack, telling, &telling->span[i]);
+    }
+    telling->waited = psi_unpack_u32(unpack, "waited", 0, PSI_WAITED_MAX);
+    for (uint32_t i = 0; i < telling->waited && unpack->status == PSD_OK; i++) {
+        telling->wait[i].rank = psi_unpack_u32(unpack, "waited.rank", 0, PSI_RANKS_MAX - 1);
+        telling->wait[i].ns = psi_unpack_u64(unpack, "waited.ns");
+    }
+}
+
 static uint32_t
 unpack_traffic(struct psi_unpack *unpack, struct psi_traffic *traffic)
 {
@@ -197,5 +267,6 @@ psi_telling_decode(const uint8_t *bytes, size_t size, struct psi_telling *tellin
     telling_p->servers = unpack_traffic(&unpack, telling_p->server);
     telling_p->tables = unpack_traffic(&unpack, telling_p->table);
     unpack_ends(&unpack, telling_p);
+    unpack_spans(&unpack, telling_p);
     return unpack.status;
 }

@@ -660,6 +660,32 @@ fill_points(uint64_t *random, struct psi_telling *telling)
 }
 
 static void
+fill_spans(uint64_t *random, struct psi_telling *telling)
+{
+    telling->marks = 1 + draw_below(random, PSI_MARKS_MAX);
+    for (uint32_t i = 0; i < telling->marks; i++) {
+        draw_text(random, telling->mark[i], sizeof(telling->mark[i]));
+    }
+    telling->spans = draw_below(random, PSI_SPANS_MAX + 1);
+    for (uint32_t i = 0; i < telling->spans; i++) {
+        struct psi_span *span = &telling->span[i];
+
+        span->kind = (uint8_t)(1 + draw_below(random, PSI_SPAN_MARK));
+        span->what = draw_below(random, telling->marks);
+        span->who = (uint32_t)draw(random);
+        span->us = (uint32_t)draw(random);
+        span->apply_us = (uint32_t)draw(random);
+        span->step = draw(random) % (PSI_TOLD_STEP_MAX + 1);
+        span->begin_us = 1 + draw(random) % PSI_TOLD_END_MAX;
+    }
+    telling->waited = draw_below(random, PSI_WAITED_MAX + 1);
+    for (uint32_t i = 0; i < telling->waited; i++) {
+        telling->wait[i].rank = draw_below(random, PSI_RANKS_MAX);
+        telling->wait[i].ns = draw(random);
+    }
+}
+
+static void
 fill_telling(uint64_t *random, struct sample *sample)
 {
     struct psi_telling *telling = &sample->telling;
@@ -685,6 +711,7 @@ fill_telling(uint64_t *random, struct sample *sample)
     }
     fill_traffic(random, &telling->servers, telling->server);
     fill_traffic(random, &telling->tables, telling->table);
+    fill_spans(random, telling);
 }
 
 static void
@@ -1213,14 +1240,37 @@ kind_named(const char *name)
     return NULL;
 }
 
+/* Those that were appended last of all. */
+static size_t
+spans_bytes(const struct psi_telling *telling)
+{
+    size_t bytes = 3 * 4 + 33 * (size_t)telling->spans + 12 * (size_t)telling->waited;
+
+    for (uint32_t i = 0; i < telling->marks; i++) {
+        bytes += 2 + strlen(telling->mark[i]);
+    }
+    return bytes;
+}
+
 /* How many bytes were appended later. */
 static size_t
 tail_bytes(const struct sample *sample, const struct kind *kind)
 {
     if (strcmp(kind->name, "telling") == 0) {
-        return 4 + 8 * (size_t)sample->telling.steps;
+        return 4 + 8 * (size_t)sample->telling.steps + spans_bytes(&sample->telling);
     }
     return strcmp(kind->name, "hello") == 0 || strcmp(kind->name, "subscribe") == 0;
+}
+
+static void
+clear_spans(struct psi_telling *telling)
+{
+    telling->marks = 0;
+    memset(telling->mark, 0, sizeof(telling->mark));
+    telling->spans = 0;
+    memset(telling->span, 0, sizeof(telling->span));
+    telling->waited = 0;
+    memset(telling->wait, 0, sizeof(telling->wait));
 }
 
 /* As who does not hear them takes them. */
@@ -1235,6 +1285,7 @@ clear_tail(struct sample *sample, const struct kind *kind)
         for (uint32_t i = 0; i < sample->telling.steps; i++) {
             sample->telling.times[i].end_us = 0;
         }
+        clear_spans(&sample->telling);
     }
 }
 
@@ -1262,6 +1313,25 @@ test_message_of_an_earlier_version_is_understood(void **state)
     free(bench);
 }
 
+/* If this fails, a worker that tells when its steps end, but no spans, is not understood. */
+static void
+test_telling_without_spans_is_understood(void **state)
+{
+    uint64_t random = *(uint64_t *)*state;
+    const struct kind *kind = kind_named("telling");
+    struct bench *bench = bench_create();
+    struct psd_error err;
+
+    kind->prepare(&bench->in);
+    kind->fill(&random, &bench->in);
+    encode_in(bench, kind);
+    assert_int_equal(decode_out(bench, kind, bench->size - spans_bytes(&bench->in.telling), &err),
+                     PSD_OK);
+    clear_spans(&bench->in.telling);
+    assert_true(kind->same(&bench->in, &bench->out));
+    free(bench);
+}
+
 /* If this fails, a short body is believed, or read past its end. */
 static void
 test_message_truncations_are_refused(void **state)
@@ -1273,13 +1343,18 @@ test_message_truncations_are_refused(void **state)
         const struct kind *kind = &kinds[i % KINDS];
         struct psd_error err;
         size_t whole;
+        size_t later;
 
         kind->prepare(&bench->in);
         kind->fill(&random, &bench->in);
         encode_in(bench, kind);
-        whole = bench->size - tail_bytes(&bench->in, kind); /* to an earlier version */
+        whole = bench->size - tail_bytes(&bench->in, kind); /* to an earlier version, ... */
+        later = strcmp(kind->name, "telling") == 0          /* ... and to the one after it */
+                    ? bench->size - spans_bytes(&bench->in.telling)
+                    : whole;
         for (size_t cut = 0; cut < bench->size; cut++) {
-            if (cut != whole && decode_out(bench, kind, cut, &err) != PSD_ERR_PROTOCOL) {
+            if (cut != whole && cut != later &&
+                decode_out(bench, kind, cut, &err) != PSD_ERR_PROTOCOL) {
                 fail_msg("%s: %zu of %zu bytes taken", kind->name, cut, bench->size);
             }
         }
@@ -1681,6 +1756,7 @@ main(void)
         cmocka_unit_test(test_meta_tags),
         cmocka_unit_test(test_message_round_trips),
         cmocka_unit_test(test_message_of_an_earlier_version_is_understood),
+        cmocka_unit_test(test_telling_without_spans_is_understood),
         cmocka_unit_test(test_message_truncations_are_refused),
         cmocka_unit_test(test_message_ignores_what_follows),
         cmocka_unit_test(test_meet_boundaries),

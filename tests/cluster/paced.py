@@ -34,6 +34,7 @@ def main():
     parser.add_argument("--elements", type=int, default=1000)
     parser.add_argument("--names", nargs="*", default=["loss"])
     parser.add_argument("--abandon", type=int, default=-1, help="rank that then leaves without a farewell")
+    parser.add_argument("--mark", help="name under which the time that it computes is marked")
     parser.add_argument("--hold", help="after its steps it waits for this file")
     args = parser.parse_args()
     context = psdlib.Context()
@@ -41,7 +42,10 @@ def main():
     values = bytearray(len(gradient))
     table = context.table("weights", [args.elements], rule_args={"learning_rate": 0.1})
     for step in range(table.step(), args.steps):
+        begun = time.monotonic_ns()
         compute(2 * args.ms if context.rank == args.slow else args.ms)
+        if args.mark:
+            context.mark(step, args.mark, begun, time.monotonic_ns())
         table.push_pull(step, gradient, values).wait()
         for name in args.names:
             context.report(step, name, 1 / (step + 1))

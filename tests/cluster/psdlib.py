@@ -63,6 +63,7 @@ def load():
     lib.psd_barrier.argtypes = [c_void_p, c_uint32]
     lib.psd_global_step.argtypes = [c_void_p, c_uint64, POINTER(c_uint64)]
     lib.psd_report.argtypes = [c_void_p, c_uint64, c_char_p, c_double]
+    lib.psd_mark.argtypes = [c_void_p, c_uint64, c_char_p, c_uint64, c_uint64]
     lib.psd_alloc.argtypes = [c_void_p, c_size_t, POINTER(c_void_p)]
     lib.psd_free.argtypes = [c_void_p, c_void_p]
     lib.psd_view.argtypes = [c_void_p, POINTER(c_void_p)]
@@ -202,6 +203,9 @@ class Context:
 
     def report(self, step, name="", value=0.0):
         check(LIB.psd_report(self.handle, step, name.encode(), value))
+
+    def mark(self, step, name, begin_ns, end_ns):
+        check(LIB.psd_mark(self.handle, step, name.encode(), begin_ns, end_ns))
 
     def save(self, directory, step):
         check(LIB.psd_save(self.handle, str(directory).encode(), step))

@@ -22,6 +22,7 @@ import pytest
 
 from bed import PYTHON, hosts as testbed, seen_inside
 from helpers import BRISK, HERE, program, wait_for
+from test_trace import check_trace
 
 # Workers compute for longer than a server on a machine with much else to do takes to answer: else that is what they wait for.
 PACE_MS = 400
@@ -150,27 +151,6 @@ def test_a_server_behind_a_slow_link_is_named_within_20_steps(launch, four_hosts
         testbed.run(*slow.inside("tc", "qdisc", "del", "dev", "eth0", "root", user="root"), check=False)
 
 
-def check_trace(document):
-    """By the rules of the Trace Event Format, in which Perfetto takes JSON: spans have names, whole times and places, those
-    of one line do not overlap, and every line has a name."""
-    assert set(document) <= {"traceEvents", "displayTimeUnit", "otherData"} and document["displayTimeUnit"] in ("ms", "ns")
-    lines, names = {}, set()
-    for event in document["traceEvents"]:
-        assert event["ph"] in "XM" and isinstance(event["name"], str)
-        assert isinstance(event["pid"], int) and event["pid"] > 0 and isinstance(event["tid"], int) and event["tid"] > 0
-        if event["ph"] == "X":
-            assert isinstance(event["ts"], int) and event["ts"] >= 0 and isinstance(event["dur"], int) and event["dur"] > 0
-            lines.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
-        else:
-            assert event["name"] == "process_name" and isinstance(event["args"]["name"], str)
-            names.add(event["pid"])
-    for line, spans in lines.items():
-        spans.sort()
-        assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:])), line
-    assert {pid for pid, _ in lines} <= names
-    return [event for event in document["traceEvents"] if event["ph"] == "X"]
-
-
 def test_top_and_trace(straggling):
     """If this fails, somebody with nothing but a terminal does not see how a job is doing."""
     job, name = straggling
@@ -186,11 +166,11 @@ def test_top_and_trace(straggling):
     assert lines[3].split()[:4] == ["PROCESS", "HOST", "STATE", "STEP"]
     assert [line.split("  ")[0] for line in lines[4:]] == ["master", "server 0", "worker 0", "worker 1", "worker 2"]
     trace = json.loads(psd_run("trace", "--steps", "3"))
-    spans = check_trace(trace)
+    spans = [span for span in check_trace(trace) if span["cat"] == "step"]
     assert {event["pid"] for event in spans} == {1, 2, 3} and len({event["args"]["step"] for event in spans}) == 3
     assert min(event["ts"] for event in spans) == 0
     offsets = trace["otherData"]["clock_offsets_us"]
-    assert offsets == {"worker 0": 0, "worker 1": 0, "worker 2": 0}  # they are on one machine
+    assert offsets == {"worker 0": 0, "worker 1": 0, "worker 2": 0, "server 0": 0}  # they are on one machine
     assert job.process.poll() is None, job.stderr()
 
 
@@ -309,3 +289,20 @@ def test_the_last_numbers_of_a_worker_that_fails_are_kept(start, tmp_path):
     with open(path, newline="") as file:
         told = [int(row["step"]) for row in csv.DictReader(file) if row["worker"] == "1"]
     assert told == list(range(steps))
+
+
+def test_a_job_that_nobody_watches(start):
+    """If this fails, what watching costs cannot be measured, or a job that is not watched fails those who ask about it."""
+    name = f"unwatched-{uuid.uuid4().hex[:8]}"
+    job = start(*BRISK, "--unwatched", "--name", name, "--workers", 2, "--servers", 1, "--", *paced("--ms", 10, "--steps", 100000))
+    job.wait_for_step(0, 30)
+    shown = subprocess.run([program("psd_run"), "show", "--json", name], capture_output=True, text=True, timeout=20, check=True)
+    assert json.loads(shown.stdout)["feed"] is None
+    trace = subprocess.run([program("psd_run"), "trace", name], capture_output=True, text=True, timeout=20, check=False)
+    assert trace.returncode != 0 and "--unwatched" in trace.stderr
+    top = subprocess.run([program("psd_run"), "top", name], capture_output=True, text=True, timeout=20, check=False)
+    assert top.returncode != 0 and "--unwatched" in top.stderr
+    job.process.terminate()
+    job.wait()
+    (logs,) = job.directory.glob("logs/*")
+    assert not (logs / "report.html").exists() and not (logs / "page_address").exists()

@@ -128,6 +128,13 @@ write_meeting(const char *directory)
         .server = {{.bytes_out = 64}},
         .tables = 1,
         .table = {{.id = 1, .bytes_in = 64}},
+        .marks = 1,
+        .mark = {"backward"},
+        .spans = 2,
+        .span = {{.kind = PSI_SPAN_PUSH, .what = 1, .step = 2, .begin_us = 7, .us = 5},
+                 {.kind = PSI_SPAN_MARK, .step = 2, .begin_us = 8, .us = 2}},
+        .waited = 1,
+        .wait = {{.rank = 1, .ns = 64}},
     };
 
     WRITE_MESSAGE(directory, hello, &hello);

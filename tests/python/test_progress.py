@@ -2,11 +2,13 @@
 """What is told of a training whose script says nothing."""
 
 import csv
+import json
 import re
+import uuid
 
 import pytest
 
-from plain_jobs import TREE, fixture_job  # noqa: F401
+from plain_jobs import BIN, TREE, fixture_job  # noqa: F401
 
 SCRIPT = """
     import torch
@@ -182,3 +184,57 @@ def test_a_library_that_cannot_say_ends_no_training(monkeypatch, remaining):
     progress.remaining = remaining
     progress.step(1)
     assert told == [(1,)]  # and no end is claimed
+
+
+def test_hooks_of_backward_are_in_the_timeline(job):  # noqa: F811
+    """If this fails, psd_run trace does not show when the gradients of a backward became ready, and so not whether they left in time."""
+    name = f"hooks-{uuid.uuid4().hex[:8]}"
+    done = job(f"""
+        import subprocess
+        import time
+
+        import poseidon
+        import poseidon.torch as psd
+        import torch
+
+        psd.init()
+        model = torch.nn.Sequential(torch.nn.Linear(64, 500), torch.nn.ReLU(), torch.nn.Linear(500, 500), torch.nn.Linear(500, 1))
+        optimizer = psd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01), bucket_bytes=1 << 16)
+        torch.manual_seed(1)
+        for _ in range(40):
+            time.sleep(0.05)  # as if it read a batch: steps are told while somebody watches
+            optimizer.zero_grad()
+            model(torch.randn(64, 64)).square().mean().backward()
+            optimizer.step()
+        poseidon.barrier()
+        end = time.monotonic() + 30
+        while poseidon.rank() == 0 and time.monotonic() < end:
+            said = subprocess.run([{str(BIN / "psd_run")!r}, "trace", "--steps", "1000", {name!r}], capture_output=True, text=True, check=False)
+            said, why = said.stdout, said.stderr
+            if '"backward"' in said:
+                with open("trace.json", "w") as file:
+                    file.write(said)
+                break
+            time.sleep(0.1)
+        else:
+            print(f"no trace: {{why}}" if poseidon.rank() == 0 else "")
+        poseidon.barrier()
+        """, options=("--name", name), cold=True, PYTHONPATH=str(TREE / "python"))
+    assert done.code == 0, done.err
+    assert "no trace" not in done.out, done.out
+    events = json.loads((done.directory / "trace.json").read_text())["traceEvents"]
+    marks = {}
+    for event in events:
+        if event["ph"] in "be" and event["cat"] in ("program", "push"):
+            marks.setdefault((event["pid"], event["cat"], event["id"]), []).append(event)
+    spans = [dict(begin, dur=end["ts"] - begin["ts"]) for begin, end in (sorted(pair, key=lambda one: one["ph"]) for pair in marks.values())]
+    whole = [span for span in spans if span["name"] == "backward" and span["args"]["step"] > 1]  # in the first one buckets are planned
+    assert whole, spans
+    for backward in whole:
+        inside = [span for span in spans if span["cat"] == "program" and span["pid"] == backward["pid"] and span is not backward
+                  and span["args"]["step"] == backward["args"]["step"]]
+        assert len(inside) >= 2, (backward, spans)
+        assert all(backward["ts"] <= span["ts"] and span["ts"] + span["dur"] <= backward["ts"] + backward["dur"] + 1 for span in inside)
+        pushed = [span["ts"] for span in spans if span["cat"] == "push" and span["pid"] == backward["pid"]
+                  and span["args"]["step"] == backward["args"]["step"]]
+        assert any(backward["ts"] <= at <= backward["ts"] + backward["dur"] for at in pushed), (backward, pushed)

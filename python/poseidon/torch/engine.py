@@ -29,7 +29,7 @@ import torch
 
 import poseidon
 
-from . import collectives, trace
+from . import collectives, hooks, trace
 from .buckets import CHUNK, DTYPES, Bucket, Slot, plan
 from .memory import memory_for
 from .room import CARRIERS, Room
@@ -125,6 +125,7 @@ class Engine:
         self._pushed_all = True
         self._unsent = 0  # buckets of the round
         self._task = -1  # the backward that the last gradient came from
+        self._times = hooks.Times(self.context)
         self._by_parameter = {id(slot.parameter): slot for slot in self.slots}
         self._handles = [slot.parameter.register_post_accumulate_grad_hook(self._on_gradient)
                          for slot in self.slots]
@@ -188,6 +189,7 @@ class Engine:
             bucket.missing -= 1
         self._place(slot)
         if bucket.missing == 0:
+            self._times.ready(bucket.name)
             self._push(bucket)
             if self._unsent > 0:
                 self.context._reap()  # its thread drives this one while backward goes on
@@ -200,6 +202,7 @@ class Engine:
             return
         if not self._open:
             self._begin_round()
+        self._times.begin()
         torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
 
     def _begin_round(self) -> None:
@@ -211,6 +214,7 @@ class Engine:
     def _end_of_backward(self) -> None:
         if not self._open:
             return
+        self._times.end(self.rounds)
         self._push_rest()
         if self.wait == "backward":
             self.synchronize()

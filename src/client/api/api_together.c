@@ -66,6 +66,19 @@ psd_report(psd_context *context, uint64_t step, const char *name, double value)
     return status;
 }
 
+psd_status
+psd_mark(psd_context *context, uint64_t step, const char *name, uint64_t begin_ns, uint64_t end_ns)
+{
+    psd_status status = psi_context_check(context, psi_error());
+
+    if (status == PSD_OK) {
+        pthread_mutex_lock(&context->lock);
+        status = psi_client_mark(context->client, step, name, begin_ns, end_ns, psi_error());
+        pthread_mutex_unlock(&context->lock);
+    }
+    return status;
+}
+
 /* What every version of struct psd_node has. */
 enum { NODE_LEAST = offsetof(struct psd_node, step) };
 

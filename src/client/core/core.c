@@ -211,6 +211,7 @@ psi_client_destroy(struct psi_client *client)
     psi_pool_fini(&client->requests);
     psi_pool_fini(&client->lane_requests);
     free(client->telling);
+    free(client->marked);
     free(client->metrics);
     free(client);
 }

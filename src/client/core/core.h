@@ -96,6 +96,10 @@ psd_status psi_client_publish(struct psi_client *client, uint64_t step,
 psd_status psi_client_report(struct psi_client *client, uint64_t step, const char *name,
                              double value, struct psd_error *err);
 
+/* What the program did from when to when, on the clock of this machine. */
+psd_status psi_client_mark(struct psi_client *client, uint64_t step, const char *name,
+                           uint64_t begin_ns, uint64_t end_ns, struct psd_error *err);
+
 /* Tells the master the last report now, not with the next heartbeat. */
 void psi_client_ping(struct psi_client *client);
 

@@ -115,6 +115,9 @@ end(struct psd_op *op, psd_status status, psd_outcome outcome)
     }
     list_append(&client->done, &client->done_last, op);
     if (op->kind == OP_TRANSFER) {
+        if (client->marked != NULL) {
+            psi_mark_pushed(op);
+        }
         psi_order_leave(op);
     } else if (op->kind == OP_BARRIER && status != PSD_OK && client->state != PSI_CLIENT_OVER) {
         psi_control_barrier_again(op);

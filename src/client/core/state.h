@@ -235,6 +235,13 @@ struct scalars {
     struct psi_point point[PSI_POINTS_MAX]; /* [number % PSI_POINTS_MAX], of the last */
 };
 
+/* For a timeline: what was pushed, and what the program marked. */
+struct marked {
+    struct psi_spans spans;
+    uint32_t names;
+    char name[PSI_MARKS_MAX][PSI_SCALAR_NAME_MAX];
+};
+
 /* A value that does not come straight to its caller. */
 struct coming {
     void *to;              /* it is copied there when it is whole; NULL: nowhere */
@@ -315,6 +322,7 @@ struct psi_client {
     struct step_clock steps;
     struct scalars scalars;
     struct psi_telling *telling;       /* owned; NULL before the first one */
+    struct marked *marked;             /* owned; NULL: nobody watches */
     const struct psi_watcher *watcher; /* (optional) of an observer */
 
     struct psi_view view; /* the one it has; id 0: none yet */
@@ -369,6 +377,12 @@ void psi_client_over(struct psi_client *client, psd_status status, const char *f
 /* tell.c */
 void psi_client_tell(void *owner);
 void psi_client_hush(void *owner);
+void psi_name_cut(char name_p[PSI_SCALAR_NAME_MAX], const char *name);
+
+/* mark.c */
+void psi_mark_pushed(const struct psd_op *op);
+void psi_mark_tell(struct psi_client *client, struct psi_telling *telling);
+void psi_mark_told(struct psi_client *client);
 
 /* ops.c */
 struct psd_op *psi_op_create(struct psi_client *client, struct psi_pool *pool, enum op_kind kind,

@@ -38,8 +38,8 @@ name_number(struct scalars *scalars, const char *name)
 }
 
 /* As much of a name as there is room for, in whole characters of UTF-8. */
-static void
-cut_name(char name_p[PSI_SCALAR_NAME_MAX], const char *name)
+void
+psi_name_cut(char name_p[PSI_SCALAR_NAME_MAX], const char *name)
 {
     size_t bytes = strnlen(name, PSI_SCALAR_NAME_MAX);
 
@@ -86,7 +86,7 @@ psi_client_report(struct psi_client *client, uint64_t step, const char *name, do
 {
     char known[PSI_SCALAR_NAME_MAX];
 
-    cut_name(known, name != NULL ? name : "");
+    psi_name_cut(known, name != NULL ? name : "");
     if (step > PSI_TOLD_STEP_MAX) {
         return psi_fail(err, PSD_ERR_INVALID, "report %s: step %" PRIu64 ", expected 0..2^62",
                         known, step);
@@ -229,11 +229,13 @@ psi_client_tell(void *owner)
     tell_scalars(client, client->telling);
     tell_steps(client, client->telling);
     tell_traffic(client, client->telling);
+    psi_mark_tell(client, client->telling);
     measure(client);
     psi_telling_count(client->telling, client->metrics);
     if (psi_post_telling(client->master.peer.conn, &frame, client->telling) == PSD_OK) {
         client->scalars.told = client->scalars.points;
         psi_step_clock_told(&client->steps);
+        psi_mark_told(client);
     } /* else they are told the next time */
 }
 
@@ -243,4 +245,6 @@ psi_client_hush(void *owner)
     struct psi_client *client = owner;
 
     psi_step_clock_stop(&client->steps);
+    free(client->marked);
+    client->marked = NULL;
 }

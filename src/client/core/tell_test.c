@@ -200,6 +200,73 @@ test_it_stops_when_nobody_watches(void **state)
     client_bed_stop(bed);
 }
 
+/* If this fails, a timeline lacks what workers pushed and what their programs marked, or has it in other
+ * steps or at other times. */
+static void
+test_pushes_and_marks_are_told(void **state)
+{
+    struct client_bed *bed = client_bed_start(1, PSI_DEATH_FAIL, 4 * BED_CHUNK_BYTES);
+    struct psd_table *table = bed_open_sum(bed, 1);
+    const struct psi_telling *telling;
+    uint64_t begun_ns;
+    struct psd_op *op;
+
+    (void)state;
+    assert_int_equal(psi_client_mark(bed->client, 0, "forward", 1000, 2000, NULL), PSD_OK);
+    subscribe(bed, EVERY_MS);
+    assert_non_null(told(bed));
+    begun_ns = psi_now_ns(bed->client->env);
+    op = bed_push(bed, table, 0);
+    world_wait(&bed->world, 20);
+    bed_ack(bed, 0, bed_expect(bed, 0, PSI_FRAME_PUSH, 0));
+    bed_end_well(bed, op);
+    assert_int_equal(psi_client_mark(bed->client, 0, "backward", begun_ns, begun_ns + 7000, NULL),
+                     PSD_OK);
+    assert_int_equal(psi_client_mark(bed->client, 0, "backward", 7000, 6000, NULL),
+                     PSD_ERR_INVALID);
+    assert_int_equal(psi_client_mark(bed->client, 0, NULL, 6000, 7000, NULL), PSD_ERR_INVALID);
+    world_wait(&bed->world, EVERY_MS);
+    telling = told(bed);
+    assert_non_null(telling);
+    assert_int_equal(telling->spans, 2); /* what was before somebody watched is not told */
+    assert_int_equal(telling->span[0].kind, PSI_SPAN_PUSH);
+    assert_int_equal(telling->span[0].what, table->id);
+    assert_int_equal(telling->span[0].begin_us, begun_ns / 1000);
+    assert_int_equal(telling->span[0].us, 20000);
+    assert_int_equal(telling->span[1].kind, PSI_SPAN_MARK);
+    assert_int_equal(telling->span[1].us, 7);
+    assert_string_equal(telling->mark[telling->span[1].what], "backward");
+    world_wait(&bed->world, EVERY_MS);
+    telling = told(bed);
+    assert_non_null(telling);
+    assert_int_equal(telling->spans, 0); /* once */
+    client_bed_stop(bed);
+}
+
+/* If this fails, a program with ever new names for what it does takes memory, or the names of others. */
+static void
+test_a_mark_too_many_is_counted(void **state)
+{
+    struct client_bed *bed = client_bed_start(1, PSI_DEATH_FAIL, BED_CHUNK_BYTES);
+    const struct psi_telling *telling;
+    char name[16];
+
+    (void)state;
+    subscribe(bed, EVERY_MS);
+    assert_non_null(told(bed));
+    for (unsigned i = 0; i < PSI_MARKS_MAX + 5; i++) {
+        snprintf(name, sizeof(name), "layer %u", i);
+        assert_int_equal(psi_client_mark(bed->client, 1, name, 1000, 2000, NULL), PSD_OK);
+    }
+    world_wait(&bed->world, EVERY_MS);
+    telling = told(bed);
+    assert_non_null(telling);
+    assert_int_equal(telling->marks, PSI_MARKS_MAX);
+    assert_int_equal(telling->spans, PSI_MARKS_MAX);
+    assert_int_equal(psi_metric_get(bed->client->metrics, PSI_METRIC_SPANS_UNTOLD), 5);
+    client_bed_stop(bed);
+}
+
 int
 main(void)
 {
@@ -210,6 +277,8 @@ main(void)
         cmocka_unit_test(test_a_name_too_many_is_counted),
         cmocka_unit_test(test_what_is_shown_of_a_report),
         cmocka_unit_test(test_it_stops_when_nobody_watches),
+        cmocka_unit_test(test_pushes_and_marks_are_told),
+        cmocka_unit_test(test_a_mark_too_many_is_counted),
     };
 
     return cmocka_run_group_tests_name("client_tell", tests, NULL, NULL);

@@ -6,20 +6,23 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "launch/cli/verb_args.h"
 #include "launch/cli/verbs.h"
 #include "launch/link/jobs.h"
 #include "launch/rules/watch.h"
 
-/* By how much the clocks of workers were moved, to stand on one; or that they do not. */
+/* By how much the clocks of processes were moved, to stand on one; or that they do not. */
 static void
 say_clocks(const char *trace)
 {
     json_t *document = json_loads(trace, 0, NULL);
-    json_t *clocks = json_object_get(json_object_get(document, "otherData"), "clock_offsets_us");
+    json_t *other = json_object_get(document, "otherData");
+    json_t *clocks = json_object_get(other, "clock_offsets_us");
     json_int_t least_us = 0; /* the clock that counts is among them */
     json_int_t most_us = 0;
+    json_int_t doubt_us = 0;
     size_t known = 0;
     const json_t *offset;
     const char *name;
@@ -32,16 +35,21 @@ say_clocks(const char *trace)
         least_us = us < least_us ? us : least_us;
         most_us = us > most_us ? us : most_us;
     }
+    json_object_foreach(json_object_get(other, "clock_doubts_us"), name, offset)
+    {
+        doubt_us = json_integer_value(offset) > doubt_us ? json_integer_value(offset) : doubt_us;
+    }
     if (known < json_object_size(clocks)) {
         fprintf(stderr,
-                "psd_run: the clocks of %zu of %zu workers are not known, as workers do not end "
+                "psd_run: the clocks of %zu of %zu processes are not known, as workers do not end "
                 "their steps together: each of these machines begins at 0\n",
                 json_object_size(clocks) - known, json_object_size(clocks));
     } else if (known > 1) {
         fprintf(stderr,
-                "psd_run: %zu workers on one clock; theirs are up to %.6f s apart (otherData has "
-                "the offset of each)\n",
-                known, (double)(most_us - least_us) / 1e6);
+                "psd_run: %zu processes on one clock; theirs are up to %.6f s apart, those of "
+                "servers on machines of their own to within %.6f s (otherData has the offset of "
+                "each)\n",
+                known, (double)(most_us - least_us) / 1e6, (double)doubt_us / 1e6);
     }
     json_decref(document);
 }
@@ -64,6 +72,12 @@ verb_trace(int argc, char *const *argv)
     snprintf(line, sizeof(line), "trace %u\n", options.steps);
     if (jobs_ask(name, line, &answer, &err) != PSD_OK) {
         fprintf(stderr, "psd_run: %s\n", err.text);
+        return WATCH_CODE_CANNOT_START;
+    }
+    if (strcmp(answer, "null") == 0) {
+        fprintf(stderr, "psd_run: nothing is told of job %s: it was started with --unwatched\n",
+                name);
+        free(answer);
         return WATCH_CODE_CANNOT_START;
     }
     puts(answer);

@@ -109,7 +109,7 @@ struct feed_since {
 };
 
 /* A snapshot; scalars, waits, logs and events only as far as they are new to this reader, of whom
- * is remembered what it has now. free() it; NULL: no memory. */
+ * is remembered what it has now; metrics to one who has nothing. free() it; NULL: no memory. */
 char *feed_json(struct feed *feed, struct feed_since *since);
 
 /* The text of Prometheus, for /metrics. free() it; NULL: no memory. */

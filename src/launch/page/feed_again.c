@@ -18,6 +18,7 @@ forget_members(struct feed *feed)
         free(feed->tables[i].places);
     }
     feed->table_count = 0;
+    feed->spans.number = 0; /* they are of those that are gone */
 }
 
 void

@@ -107,9 +107,15 @@ print_metric(FILE *stream, const struct feed *feed, enum psi_metric metric)
 }
 
 static void
+print_head_of(FILE *stream, const char *name, const char *kind, const char *text)
+{
+    fprintf(stream, "# HELP %s %s\n# TYPE %s %s\n", name, text, name, kind);
+}
+
+static void
 print_head(FILE *stream, const char *name, const char *text)
 {
-    fprintf(stream, "# HELP %s %s\n# TYPE %s gauge\n", name, text, name);
+    print_head_of(stream, name, "gauge", text);
 }
 
 static void
@@ -143,6 +149,58 @@ print_scalars(FILE *stream, const struct feed *feed)
         print_label(stream, "name", curve->name);
         fputc('}', stream);
         print_value(stream, curve->last);
+    }
+}
+
+void
+feed_waited(const struct feed_member *server, uint64_t ns_p[PSI_RANKS_MAX])
+{
+    memset(ns_p, 0, PSI_RANKS_MAX * sizeof(*ns_p));
+    for (uint32_t lane = 0; lane < server->count; lane++) {
+        const struct feed_counts *counts = &server->counts[lane];
+
+        for (uint32_t i = 0; i < counts->waited; i++) {
+            ns_p[counts->wait[i].rank] += counts->wait[i].ns;
+        }
+    }
+}
+
+/* Its own line for each server and worker: which of them is slow for all servers is in the sum. */
+static void
+print_waited(FILE *stream, const struct feed *feed)
+{
+    print_head_of(stream, "psd_round_wait_for_seconds_total", "counter",
+                  "time in which a server's rounds lacked the gradient of this worker alone");
+    for (uint32_t server = 0; server < feed->servers; server++) {
+        const struct feed_member *member = &feed->members[1 + server];
+        uint64_t waited_ns[PSI_RANKS_MAX];
+
+        feed_waited(member, waited_ns);
+        for (uint32_t rank = 0; member->known && rank < PSI_RANKS_MAX; rank++) {
+            if (waited_ns[rank] > 0) {
+                fputs("psd_round_wait_for_seconds_total", stream);
+                print_labels(stream, feed, member);
+                fprintf(stream, ",worker=\"%u\"}", rank);
+                print_value(stream, (double)waited_ns[rank] / 1e9);
+            }
+        }
+    }
+}
+
+static void
+print_table_bytes(FILE *stream, const struct feed *feed, const char *name, const char *text,
+                  bool is_gradients)
+{
+    print_head_of(stream, name, "counter", text);
+    for (uint32_t i = 0; i < feed->table_count; i++) {
+        const struct psi_traffic traffic = feed_table_traffic(feed, feed->tables[i].id);
+
+        fprintf(stream, "%s{", name);
+        print_label(stream, "job_name", feed->name);
+        fputc(',', stream);
+        print_label(stream, "table", feed->tables[i].name);
+        fputc('}', stream);
+        print_value(stream, (double)(is_gradients ? traffic.bytes_in : traffic.bytes_out));
     }
 }
 
@@ -190,6 +248,11 @@ feed_metrics(struct feed *feed)
     print_job(stream, feed);
     print_steps(stream, feed);
     print_scalars(stream, feed);
+    print_waited(stream, feed);
+    print_table_bytes(stream, feed, "psd_table_gradient_bytes_total",
+                      "bytes of gradients of a table that workers sent", true);
+    print_table_bytes(stream, feed, "psd_table_value_bytes_total",
+                      "bytes of values of a table that workers got", false);
     for (unsigned metric = 0; metric < PSI_METRICS; metric++) {
         print_metric(stream, feed, (enum psi_metric)metric);
     }

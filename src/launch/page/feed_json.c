@@ -157,6 +157,24 @@ tell_worker(json_t *process, const struct feed *feed, const struct feed_member *
     set(process, "scalars", tell_scalars(feed, member));
 }
 
+/* By rank, as text: microseconds. */
+static json_t *
+tell_waited(const struct feed_member *server)
+{
+    json_t *waited = json_object();
+    uint64_t waited_ns[PSI_RANKS_MAX];
+    char name[16];
+
+    feed_waited(server, waited_ns);
+    for (uint32_t rank = 0; rank < PSI_RANKS_MAX; rank++) {
+        if (waited_ns[rank] > 0) {
+            snprintf(name, sizeof(name), "%u", rank);
+            set(waited, name, number(waited_ns[rank] / 1000));
+        }
+    }
+    return waited;
+}
+
 static void
 tell_server(json_t *process, const struct feed_member *member)
 {
@@ -167,8 +185,19 @@ tell_server(json_t *process, const struct feed_member *member)
     set(process, "bytes_out", number(feed_metric(member, PSI_METRIC_VALUE_BYTES_OUT)));
 }
 
+/* What no page draws: it is told to those who ask for everything, not twice a second. */
+static void
+tell_counts(json_t *process, const struct feed_member *member)
+{
+    set(process, "metrics", tell_metrics(member));
+    if (member->role == PSD_ROLE_SERVER) {
+        set(process, "waited_for_us", tell_waited(member));
+    }
+}
+
 static json_t *
-tell_process(const struct feed *feed, const struct feed_member *member, uint64_t furthest)
+tell_process(const struct feed *feed, const struct feed_member *member, uint64_t furthest,
+             bool whole)
 {
     static const char *const roles[] = {
         [PSD_ROLE_MASTER] = "master", [PSD_ROLE_SERVER] = "server", [PSD_ROLE_WORKER] = "worker"};
@@ -191,12 +220,14 @@ tell_process(const struct feed *feed, const struct feed_member *member, uint64_t
     } else if (member->role == PSD_ROLE_SERVER) {
         tell_server(process, member);
     }
-    set(process, "metrics", tell_metrics(member));
+    if (whole) {
+        tell_counts(process, member);
+    }
     return process;
 }
 
 static json_t *
-tell_processes(const struct feed *feed)
+tell_processes(const struct feed *feed, bool whole)
 {
     json_t *processes = json_array();
     uint64_t slowest;
@@ -206,7 +237,8 @@ tell_processes(const struct feed *feed)
     find_steps(feed, &slowest, &furthest, &rate);
     for (uint32_t slot = 0; slot < feed->slots; slot++) {
         if (feed->members[slot].known) {
-            json_array_append_new(processes, tell_process(feed, &feed->members[slot], furthest));
+            json_array_append_new(processes,
+                                  tell_process(feed, &feed->members[slot], furthest, whole));
         }
     }
     return processes;
@@ -215,8 +247,8 @@ tell_processes(const struct feed *feed)
 /* ---- tables and traffic -------------------------------------------------------------------- */
 
 /* Of a table, over all workers. */
-static struct psi_traffic
-table_traffic(const struct feed *feed, uint32_t id)
+struct psi_traffic
+feed_table_traffic(const struct feed *feed, uint32_t id)
 {
     struct psi_traffic sum = {.id = id};
 
@@ -240,7 +272,7 @@ tell_tables(const struct feed *feed)
 
     for (uint32_t i = 0; i < feed->table_count; i++) {
         const struct feed_shown_table *shown = &feed->tables[i];
-        const struct psi_traffic traffic = table_traffic(feed, shown->id);
+        const struct psi_traffic traffic = feed_table_traffic(feed, shown->id);
         json_t *table = json_object();
         json_t *places = json_array();
 
@@ -410,6 +442,7 @@ tell_events(const struct feed *feed, uint64_t *since)
 char *
 feed_json(struct feed *feed, struct feed_since *since)
 {
+    const bool whole = since->scalars == 0 && since->waits == 0;
     json_t *snapshot = json_object();
     char sentence[FEED_TEXT_BYTES];
     char *document;
@@ -421,7 +454,7 @@ feed_json(struct feed *feed, struct feed_since *since)
     set(snapshot, "sentence", json_text(sentence));
     feed_say_whole(feed, sentence, sizeof(sentence));
     set(snapshot, "whole", json_text(sentence));
-    set(snapshot, "processes", tell_processes(feed));
+    set(snapshot, "processes", tell_processes(feed, whole));
     set(snapshot, "tables", tell_tables(feed));
     set(snapshot, "edges", tell_edges(feed));
     set(snapshot, "waits", tell_waits(feed, &since->waits));

@@ -42,6 +42,7 @@ feed_create(const struct feed_job *job)
     feed->lines = calloc(FEED_LOGS_MAX, sizeof(*feed->lines));
     feed->events = calloc(FEED_EVENTS_MAX, sizeof(*feed->events));
     feed->tables = calloc(FEED_TABLES_MAX, sizeof(*feed->tables));
+    kept_spans_init(&feed->spans);
     if (!waits_init(&feed->waits, job->workers) || feed->members == NULL || feed->lines == NULL ||
         feed->events == NULL || feed->tables == NULL || feed->name == NULL || feed->id == NULL ||
         feed->command == NULL || feed->log_directory == NULL) {
@@ -67,6 +68,7 @@ feed_destroy(struct feed *feed)
         free(feed->tables[i].places);
     }
     waits_fini(&feed->waits);
+    kept_spans_fini(&feed->spans);
     curves_fini(&feed->curves);
     free(feed->members);
     free(feed->lines);
@@ -123,6 +125,7 @@ feed_process(struct feed *feed, uint32_t slot, const struct feed_process *proces
     member->known = true;
     member->role = process->role;
     member->index = process->index;
+    member->machine = process->machine;
     member->pid = process->pid;
     member->state = process->state;
     snprintf(member->name, sizeof(member->name), "%s", process->name);
@@ -402,6 +405,8 @@ take_counts(struct feed *feed, struct feed_counts *counts, const struct psi_tell
     }
     counts->told_ms = now_ms;
     counts->step = feed->waits.first;
+    counts->waited = telling->waited;
+    memcpy(counts->wait, telling->wait, telling->waited * sizeof(telling->wait[0]));
     if (before.told_ms == 0 || elapsed_ms == 0) {
         return;
     }
@@ -486,6 +491,7 @@ feed_told(struct feed *feed, uint8_t role, uint32_t rank, uint32_t lane,
     counts = member != NULL ? counts_of(member, role == PSI_ROLE_SERVER ? lane : 0) : NULL;
     if (counts != NULL) {
         take_counts(feed, counts, telling);
+        kept_spans_take(&feed->spans, (uint32_t)(member - feed->members), lane, telling);
         if (role == PSI_ROLE_SERVER) {
             take_lane(feed);
         } else if (role == PSI_ROLE_WORKER) {

@@ -8,6 +8,7 @@
 
 #include "launch/page/curves.h"
 #include "launch/page/feed.h"
+#include "launch/page/kept_spans.h"
 #include "launch/page/waits.h"
 
 enum {
@@ -31,6 +32,8 @@ struct feed_counts {
     double cpu;        /* cores in use */
     double asleep;     /* 0 to 1: of the time between the last two tellings */
     double in_bytes_s; /* gradients that came, in a second */
+    uint32_t waited;   /* a lane: for whom its rounds waited */
+    struct psi_waited wait[PSI_WAITED_MAX];
 };
 
 struct feed_member {
@@ -39,6 +42,7 @@ struct feed_member {
     psd_role role;
     uint32_t index;
     char host[FEED_HOST_BYTES];
+    uint32_t machine; /* the same for those with one clock */
     int64_t pid;
     enum feed_state state;
     uint64_t step;
@@ -107,6 +111,7 @@ struct feed {
     struct feed_member *members; /* owned; by slot */
     struct curves curves;
     struct waits waits;
+    struct kept_spans spans;
     struct feed_shown_table *tables; /* owned */
     uint32_t table_count;
 
@@ -123,6 +128,12 @@ uint64_t feed_elapsed_ms(const struct feed *feed);
 
 /* The sum over the lanes of a server; of the others their own. */
 uint64_t feed_metric(const struct feed_member *member, enum psi_metric metric);
+
+/* Bytes of a table: what came to it from all workers, and what they got. */
+struct psi_traffic feed_table_traffic(const struct feed *feed, uint32_t id);
+
+/* How long a server's rounds lacked the gradient of one worker alone, by rank. */
+void feed_waited(const struct feed_member *server, uint64_t ns_p[PSI_RANKS_MAX]);
 
 struct feed_member *feed_member_of(struct feed *feed, psd_role role, uint32_t index);
 

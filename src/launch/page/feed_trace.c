@@ -1,17 +1,19 @@
 /*
- * feed_trace.c - the last steps of all workers as a timeline, in the JSON that Perfetto reads.
+ * feed_trace.c - the last steps of all processes as a timeline, in the JSON that Perfetto reads.
  *
- * The workers of a machine have one clock. Machines have clocks of their own; where the workers of a step
- * end it together, when its rounds have closed, it is known how far these are apart (late.h), and all
+ * The processes of a machine have one clock. Machines have clocks of their own; where the workers of a step
+ * end it together, when its rounds have closed, it is known how far these are apart (clocks.h), and all
  * stand on one. Where they do not, each machine whose clock is not known begins at 0. Within a step, parts
  * stand in the order compute, encode, send, wait, receive, each once: workers tell how long, not when.
+ * Pushes, rounds and what programs mark stand where they were (trace_spans.c).
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <jansson.h>
 #include <stdlib.h>
 
-#include "launch/page/feed_state.h"
+#include "launch/page/clocks.h"
+#include "launch/page/trace_spans.h"
 
 static json_t *
 event(const char *kind, uint32_t worker, const char *name)
@@ -19,25 +21,10 @@ event(const char *kind, uint32_t worker, const char *name)
     json_t *value = json_object();
 
     json_object_set_new(value, "ph", json_string(kind));
-    json_object_set_new(value, "pid", json_integer(worker + 1)); /* 0 is none to Perfetto */
-    json_object_set_new(value, "tid", json_integer(1));
+    json_object_set_new(value, "pid", json_integer(TRACE_WORKER_PID + (json_int_t)worker));
+    json_object_set_new(value, "tid", json_integer(TRACE_STEPS_TID));
     json_object_set_new(value, "name", json_string(name));
     return value;
-}
-
-static void
-add_names(json_t *events, const struct feed *feed)
-{
-    for (uint32_t rank = 0; rank < feed->workers; rank++) {
-        json_t *value = event("M", rank, "process_name");
-        json_t *args = json_object();
-        char name[FEED_HOST_BYTES + 32];
-
-        snprintf(name, sizeof(name), "worker %u", rank);
-        json_object_set_new(args, "name", json_string(name));
-        json_object_set_new(value, "args", args);
-        json_array_append_new(events, value);
-    }
 }
 
 static void
@@ -116,8 +103,9 @@ line_of(const struct feed *feed, uint32_t rank)
                                                                : late_home(&feed->waits.late, rank);
 }
 
-/* Where the timeline begins that a worker shares: with the first step of them all. */
-static void
+/* Where the timeline begins that a worker shares: with the first step of them all. Returns that of those
+ * whose clocks are known. */
+static int64_t
 find_beginnings(const struct feed *feed, struct span rows, uint32_t workers, int64_t *first_us)
 {
     int64_t of_all_us = INT64_MAX;
@@ -141,6 +129,7 @@ find_beginnings(const struct feed *feed, struct span rows, uint32_t workers, int
 
         first_us[rank] = line == WAITS_NOBODY ? of_all_us : first_us[line]; /* it comes before */
     }
+    return of_all_us;
 }
 
 static void
@@ -148,14 +137,20 @@ add_steps(json_t *events, const struct feed *feed, uint32_t workers, uint32_t co
 {
     const struct span rows = last_rows(&feed->waits, count);
     int64_t *first_us = calloc(workers > 0 ? workers : 1, sizeof(*first_us));
+    struct trace_window window = {.workers = workers, .first_us = first_us, .step = UINT64_MAX};
 
     if (first_us == NULL) {
         return;
     }
-    find_beginnings(feed, rows, workers, first_us);
+    window.of_all_us = find_beginnings(feed, rows, workers, first_us);
     for (uint64_t row = rows.from; row < rows.to; row++) {
         const struct psi_step_times *times = times_of(feed, row);
+        const uint64_t step = feed->waits.rows[row % WAITS_KEPT].step;
 
+        if (times != NULL) {
+            window.step = step < window.step ? step : window.step;
+            window.last = step > window.last ? step : window.last;
+        }
         for (uint32_t rank = 0; times != NULL && rank < workers; rank++) {
             if (has_told(&times[rank])) {
                 add_step(events, rank, &times[rank],
@@ -163,25 +158,37 @@ add_steps(json_t *events, const struct feed *feed, uint32_t workers, uint32_t co
             }
         }
     }
+    trace_spans(events, feed, &window);
     free(first_us);
 }
 
-/* How far each clock is ahead of the one that counts; null: nobody knows. */
+static void
+tell_clock(json_t *clocks, json_t *doubts, const char *name, struct clock_offset offset)
+{
+    json_object_set_new(clocks, name,
+                        offset.known ? json_integer((json_int_t)offset.us) : json_null());
+    if (offset.doubt_us > 0) {
+        json_object_set_new(doubts, name, json_integer((json_int_t)offset.doubt_us));
+    }
+}
+
+/* How far each clock is ahead of the one that counts, null: nobody knows; and how sure that is. */
 static json_t *
 tell_clocks(const struct feed *feed, uint32_t workers)
 {
     json_t *clocks = json_object();
-    int64_t offset_us;
+    json_t *doubts = json_object();
     char name[32];
 
     for (uint32_t rank = 0; rank < workers; rank++) {
-        const bool known = late_offset_us(&feed->waits.late, rank, &offset_us);
-
         snprintf(name, sizeof(name), "worker %u", rank);
-        json_object_set_new(clocks, name,
-                            known ? json_integer((json_int_t)offset_us) : json_null());
+        tell_clock(clocks, doubts, name, clocks_worker(feed, rank));
     }
-    return clocks;
+    for (uint32_t server = 0; server < feed->servers; server++) {
+        snprintf(name, sizeof(name), "server %u", server);
+        tell_clock(clocks, doubts, name, clocks_server(feed, server));
+    }
+    return json_pack("{s:o,s:o}", "clock_offsets_us", clocks, "clock_doubts_us", doubts);
 }
 
 char *
@@ -189,15 +196,15 @@ feed_trace(struct feed *feed, uint32_t steps)
 {
     json_t *trace = json_object();
     json_t *events = json_array();
-    json_t *other = json_object();
+    json_t *other;
     uint32_t workers;
     char *document;
 
     pthread_mutex_lock(&feed->lock);
     workers = feed->workers < feed->waits.workers ? feed->workers : feed->waits.workers;
-    add_names(events, feed);
+    trace_names(events, feed);
     add_steps(events, feed, workers, steps);
-    json_object_set_new(other, "clock_offsets_us", tell_clocks(feed, workers));
+    other = tell_clocks(feed, workers);
     pthread_mutex_unlock(&feed->lock);
     json_object_set_new(trace, "displayTimeUnit", json_string("ms"));
     json_object_set_new(trace, "otherData", other);
