@@ -238,6 +238,23 @@ master_outlives(const struct master *master, const struct server *server)
             master_pair_is_whole(server));
 }
 
+/* What would have kept a copy of what the server had. */
+static const char *
+what_saves(const struct master *master)
+{
+    if (master->config.replicas > 0) {
+        return ": it had no whole copy at that moment";
+    }
+    if (!master_survives(master)) {
+        return master->config.policy == PSI_DEATH_WAIT
+                   ? " (no copy can be kept with on_worker_death=wait)"
+                   : " (no copy can be kept with sum_failover=off)";
+    }
+    return master->config.servers > 1
+               ? " (replicas=1, psd_run --replicas 1, keeps a copy)"
+               : " (with psd_run --servers 2 --replicas 1 another server keeps a copy)";
+}
+
 /* Adds to the news of a loss why it is the end of a job that has tables. */
 static void
 explain(const struct master *master, const char *reason, char *text_p, size_t size)
@@ -246,9 +263,7 @@ explain(const struct master *master, const char *reason, char *text_p, size_t si
 
     if (frail != NULL) {
         snprintf(text_p, size, "%.250s; its part of table %.100s is lost with it%s", reason, frail,
-                 master->config.replicas > 0  ? ": it had no whole copy at that moment"
-                 : master->config.servers > 1 ? " (replicas=1, psd_run --replicas 1, keeps a copy)"
-                                              : "");
+                 what_saves(master));
     } else if (master->tables > 0 && master->config.server_wait_ms == 0) {
         snprintf(text_p, size, "%.300s; it is not waited for (sum_failover is off)", reason);
     } else if (master->tables > 0 && master->config.policy == PSI_DEATH_WAIT) {

@@ -143,13 +143,20 @@ def test_sums_have_no_copies(start):
     assert b"COPY" not in job.log("master")
 
 
-def test_without_copies_the_option_is_named(start):
+@pytest.mark.parametrize("servers, replicas, options, said", [
+    (2, 0, (), "(replicas=1, psd_run --replicas 1, keeps a copy)"),
+    (2, "auto", (), "(replicas=1, psd_run --replicas 1, keeps a copy)"),
+    (1, "auto", (), "(with psd_run --servers 2 --replicas 1 another server keeps a copy)"),
+    (2, "auto", ("--on_worker_death=wait",), "(no copy can be kept with on_worker_death=wait)"),
+])
+def test_without_copies_the_option_is_named(start, servers, replicas, options, said):
     """If this fails, nobody learns what would have saved the job."""
-    job = train(start, replicas=0)
+    job = train(start, *options, servers=servers, replicas=replicas)
     job.wait_for_output("step 4\n", 2)
-    os.kill(job.pid_of("server1"), signal.SIGKILL)
+    os.kill(job.pid_of("server0"), signal.SIGKILL)
     assert job.wait(60) == 137, job.stderr()
-    assert "--replicas 1, keeps a copy" in job.stderr()
+    assert said in job.stderr()
+    assert "from what its workers have saved: --restart=on-failure --restart_scope=group" in job.stderr()
 
 
 @pytest.mark.parametrize("options, text", [

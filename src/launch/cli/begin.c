@@ -415,6 +415,7 @@ fill_args(const struct launch_options *options, const struct prepared *prepared,
     args->plan = &prepared->plan;
     args->layout = &prepared->layout;
     args->watch = prepared->watch;
+    args->begins_anew = options->restart_scope == LAUNCH_SCOPE_GROUP;
     args->shell = prepare_shell_rules(prepared);
     args->requeues = prepared->requeues;
     args->interface = options->interface;

@@ -26,6 +26,7 @@ struct run_args {
     const char *arguments; /* all of psd_run's command line; masked */
     const char *what;      /* (optional) what it comes to: what_runs.h */
     uint32_t attempt;      /* restarts of the whole job before this one */
+    bool begins_anew;      /* ... which may follow upon a failure */
     uint32_t delay_ms;  /* to wait before anything is started, so that the last failure may pass */
     uint32_t requeues;  /* of the job by a batch system before this life */
     bool *port_taken_p; /* set when the job failed because a worker's port was taken */
