@@ -12,7 +12,7 @@ import subprocess
 import pytest
 
 from bed import PYTHON, hosts, worker
-from helpers import BRISK, bin_directory, wait_for
+from helpers import BRISK, bin_directory, digests, result, wait_for
 
 # Five workers and three servers on four hosts, the master on the third.
 WIDE = {"worker_nodes": ["host1", "host2", "host3", "host4", "host1"],
@@ -700,6 +700,27 @@ def test_lost_host_of_a_worker_policy_continue(launch, four_hosts):
     assert "host4 (10.213.0.4) was lost" in job.stderr()
     assert "1 of them died on the way" in job.stderr()
     assert job.stdout().count("closed") == 2
+
+
+@pytest.mark.parametrize("servers, arguments, by", [
+    (["host2"], ("--sum",), "restart"),
+    (["host2", "host4"], ("--sum",), "another server"),
+    (["host2", "host4"], (), "another server"),
+], ids=["sums on one server", "sums on two servers", "copies"])
+def test_lost_host_of_a_server(launch, four_hosts, servers, arguments, by):
+    """If this fails, a machine that had only a server takes a job with it that could go on without."""
+    config = {"worker_nodes": ["host1", "host3"], "server_nodes": servers, "master_node": "host3"}
+    command = worker("--awkward", "--elements", 150_000, "--steps", 150, *arguments)
+    calm = launch(config, *BRISK, command)
+    assert calm.wait(120) == 0, calm.stderr()
+    job = launch(config, *BRISK, command)
+    job.wait_for_output("step 10\n", 2)
+    four_hosts.hosts[2].power_off()
+    assert job.wait(120) == 0, job.stdout()[-2000:] + job.stderr()
+    assert "host2 (10.213.0.2) was lost" in job.stderr()
+    assert "server0 goes from host2 to host1" in job.stderr() or by == "another server"
+    assert [(one["process"], one["by"]) for one in result(job)["failovers"]] == [("server0", by)]
+    assert digests(job) == digests(calm)
 
 
 def test_much_output_over_ssh(launch):

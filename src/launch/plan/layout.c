@@ -174,6 +174,38 @@ layout_fini(struct layout *layout)
     *layout = (struct layout){0};
 }
 
+static void *
+copy_of(const void *list, size_t bytes)
+{
+    return memcpy(memory_need(malloc(bytes > 0 ? bytes : 1)), list, bytes);
+}
+
+struct layout
+layout_copy(const struct layout *layout)
+{
+    struct layout copy = *layout;
+
+    copy.machines = copy_of(layout->machines, layout->machine_count * sizeof(*layout->machines));
+    copy.machine_of = copy_of(layout->machine_of, layout->slots * sizeof(*layout->machine_of));
+    copy.local_rank = copy_of(layout->local_rank, layout->slots * sizeof(*layout->local_rank));
+    copy.gpus = copy_of(layout->gpus, layout->slots * sizeof(*layout->gpus));
+    return copy;
+}
+
+void
+layout_move_server(struct layout *layout, uint32_t slot, uint32_t machine)
+{
+    struct layout_machine *from = &layout->machines[layout->machine_of[slot]];
+    struct layout_machine *to = &layout->machines[machine];
+
+    layout->machine_of[slot] = machine;
+    from->processes--;
+    from->servers--;
+    layout->local_rank[slot] = to->servers;
+    to->processes++;
+    to->servers++;
+}
+
 void
 layout_leave_master_out(struct layout *layout)
 {

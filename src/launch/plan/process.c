@@ -62,8 +62,8 @@ master_arguments(const struct plan *plan, const struct process_facts *facts, str
 }
 
 /* Cores of the machine, shared by its servers. */
-static uint32_t
-lanes(const struct process_facts *facts)
+uint32_t
+process_lanes(const struct process_facts *facts)
 {
     const uint32_t share =
         facts->cores / (facts->place.local_size > 0 ? facts->place.local_size : 1);
@@ -81,7 +81,8 @@ server_arguments(const struct plan *plan, uint32_t index, const struct process_f
     add_pair(argv, "--bind", facts->address);
     add_number(argv, "--servers", facts->place.local_size);
     if (plan->lanes == 0) {
-        words_add_format(argv, "--lanes=%u", lanes(facts));
+        words_add_format(argv, "--lanes=%u",
+                         facts->lanes != 0 ? facts->lanes : process_lanes(facts));
     }
     words_add_all(argv, &plan->server_settings);
 }

@@ -11,4 +11,7 @@
 void process_words(const struct plan *plan, uint32_t slot, const struct process_facts *facts,
                    struct words *argv_p, struct words *environment_p);
 
+/* The lanes of a server's first life; the others must have as many. */
+uint32_t process_lanes(const struct process_facts *facts);
+
 #endif

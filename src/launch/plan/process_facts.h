@@ -23,6 +23,7 @@ struct process_facts {
     uint32_t term; /* which life of the master is, or is to be */
     struct neighbours place;
     uint32_t cores;   /* of the machine */
+    uint32_t lanes;   /* a server: those of its first life; 0: this is the first */
     uint32_t gpus;    /* of the machine, for its workers; 0: not said */
     bool knows_flags; /* the script knows Poseidon's flags */
 

@@ -7,6 +7,8 @@
 
 #include <signal.h>
 
+#include "launch/rules/watch_elsewhere.h"
+#include "launch/rules/watch_servers.h"
 #include "launch/rules/watch_steps.h"
 
 uint32_t
@@ -84,12 +86,25 @@ watch_replaces(const struct watch *watch)
            watch->phase <= WATCH_LEAVING;
 }
 
+/* Its servers are dead, as far as the job is concerned. */
+static void
+lose_servers(struct watch *watch, uint32_t machine, uint64_t now_ms)
+{
+    for (uint32_t slot = 1; slot <= watch->config.servers; slot++) {
+        if (watch_machine_of(watch, slot) == machine && !watch_server_exited(watch, slot, now_ms)) {
+            watch_ask(watch, now_ms);
+        }
+    }
+}
+
 void
 watch_machine_lost(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
 {
     const enum watch_phase phase = watch->phase;
     const bool spare = has_workers_alone(watch, event->slot);
-    bool go_on = watch->config.on_worker_death == WATCH_CONTINUE && phase == WATCH_RUNNING && spare;
+    const bool movable = !spare && watch_elsewhere_may(watch, event->slot);
+    bool go_on = phase == WATCH_RUNNING &&
+                 (movable || (spare && watch->config.on_worker_death == WATCH_CONTINUE));
     uint32_t leaders_failed;
 
     cause_machine_lost(&watch->inquest, event->slot, event->silent);
@@ -106,7 +121,10 @@ watch_machine_lost(struct watch *watch, const struct watch_event *event, uint64_
         state->alive = false;
         state->restart_ms = 0;
         state->signal = SIGKILL;
-        if (go_on && !state->ended) {
+        state->end_ms = now_ms;
+        state->doomed_ms = 0;
+        state->life = 0; /* that it has ended is not certain: the master finds out by itself */
+        if (go_on && !state->ended && watch_slot_role(watch, slot) == LAUNCH_WORKER) {
             state->ended = true;
             watch->workers_failed++;
             watch->failed_first = watch->failed_first != 0 ? watch->failed_first : slot;
@@ -118,6 +136,7 @@ watch_machine_lost(struct watch *watch, const struct watch_event *event, uint64_
         watch_stop_next(watch, now_ms);
     } else if (go_on) {
         cause_forgive_machine(&watch->inquest, event->slot);
+        lose_servers(watch, event->slot, now_ms);
         watch_note_absence(watch, now_ms);
         watch_leave_if_done(watch, now_ms);
     } else if (phase == WATCH_GATHERING) {

@@ -14,6 +14,7 @@
  */
 #include "launch/rules/watch_servers.h"
 
+#include "launch/rules/watch_elsewhere.h"
 #include "launch/rules/watch_master.h"
 #include "launch/rules/watch_restart.h"
 #include "launch/rules/watch_steps.h"
@@ -172,6 +173,7 @@ live_again(struct watch *watch, uint32_t slot, uint64_t now_ms)
         watch->ops->tell_failover(watch->context, slot);
     }
     server->makes_room = false;
+    watch_elsewhere_move(watch, slot);
     if (server->delay_ms == 0) {
         watch_start(watch, slot);
     } else {

@@ -52,6 +52,8 @@ struct watch_config {
 /* Orders. Processes are numbered by slot: role.h. Hooks return at once and call nothing back. */
 struct watch_ops {
     void (*start)(void *context, uint32_t slot, uint32_t restart);
+    /* From now on a process has its place on another machine: in config.machine_of, too. */
+    void (*move)(void *context, uint32_t slot, uint32_t machine);
     void (*signal)(void *context, uint32_t slot, int number);
     /* Ask every machine whether it is there: WATCH_ANSWERED, or WATCH_MACHINE_LOST in time. */
     void (*ask)(void *context);

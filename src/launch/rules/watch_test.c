@@ -25,6 +25,7 @@
 
 struct orders {
     char text[512];
+    uint32_t machine_of[5]; /* by slot */
 };
 
 static void
@@ -77,6 +78,16 @@ order_tell_failover(void *context, uint32_t slot)
     note(context, 'f', slot, 0);
 }
 
+/* "m2.3": slot 2 goes to machine 3; machine 0 is not told. */
+static void
+order_move(void *context, uint32_t slot, uint32_t machine)
+{
+    struct orders *orders = context;
+
+    note(orders, 'm', slot, machine);
+    orders->machine_of[slot] = machine;
+}
+
 static void
 order_tell_gone(void *context, uint32_t slot, uint64_t life)
 {
@@ -90,6 +101,7 @@ order_tell_rolling(void *context)
 }
 
 static const struct watch_ops ops = {.start = order_start,
+                                     .move = order_move,
                                      .signal = order_signal,
                                      .ask = order_ask,
                                      .tell_late = order_tell_late,
@@ -703,6 +715,76 @@ test_the_master_is_told_who_is_gone(void **state)
     tell(&job, WATCH_STARTED, 1, 0, 0);
     tell(&job, WATCH_EXITED, 1, 0, SIGKILL); /* of this one the master knows nothing */
     expect(&job, "");
+    watch_fini(&job.watch);
+}
+
+/* Machine 0 has the master and worker 0; 1 and 2 have a server each; 3 has worker 1. */
+static void
+run_on_machines(struct job *job)
+{
+    static const uint32_t machine_of[] = {0, 1, 2, 0, 3};
+
+    run_lasting(job);
+    memcpy(job->orders.machine_of, machine_of, sizeof(machine_of));
+    job->watch.config.machine_of = job->orders.machine_of;
+    job->watch.inquest.config.machine_of = job->orders.machine_of;
+}
+
+static void
+lose_machine(struct job *job, uint32_t machine)
+{
+    watch_event(&job->watch,
+                &(struct watch_event){.kind = WATCH_MACHINE_LOST, .slot = machine, .silent = true},
+                job->now_ms);
+}
+
+/* If this fails, a machine that has but servers takes a job with it that could go on. */
+static void
+test_servers_of_a_lost_machine_go_elsewhere(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_on_machines(&job);
+    lose_machine(&job, 1);
+    expect(&job, ""); /* whether the job can do without what it had is the master's to say */
+    assert_int_equal(job.watch.phase, WATCH_RUNNING);
+    tell_news(&job, PSI_TIDING_AWAITED, 1);
+    expect(&job, "f1 m1 s1.1"); /* the first of those without a server */
+    tell(&job, WATCH_STARTED, 1, 0, 0);
+    tell_joined(&job, 1);
+    tell_news(&job, PSI_TIDING_AWAITED, 2); /* it is silent: the master was faster */
+    expect(&job, "f2");
+    watch_tick(&job.watch, job.now_ms);
+    expect(&job, "k2");
+    lose_machine(&job, 2);
+    expect(&job, "m2.3 s2.1");
+    watch_fini(&job.watch);
+}
+
+/* If this fails, a job waits for servers of a machine that it cannot do without. */
+static void
+test_machines_that_cannot_be_done_without(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_on_machines(&job);
+    job.orders.machine_of[4] = 1; /* a worker beside the server, which the job cannot lose */
+    lose_machine(&job, 1);
+    assert_int_equal(job.watch.phase, WATCH_ASKING);
+    watch_fini(&job.watch);
+
+    run_on_machines(&job);
+    job.orders.machine_of[0] = 1; /* the master */
+    lose_machine(&job, 1);
+    assert_int_equal(job.watch.phase, WATCH_ASKING);
+    watch_fini(&job.watch);
+
+    run_on_machines(&job);
+    job.watch.config.server_restarts = 0;
+    lose_machine(&job, 1);
+    assert_int_equal(job.watch.phase, WATCH_ASKING);
     watch_fini(&job.watch);
 }
 
@@ -1762,6 +1844,8 @@ main(void)
         cmocka_unit_test(test_a_server_that_stands_by_dies),
         cmocka_unit_test(test_a_server_without_a_part_dies),
         cmocka_unit_test(test_the_master_is_told_who_is_gone),
+        cmocka_unit_test(test_servers_of_a_lost_machine_go_elsewhere),
+        cmocka_unit_test(test_machines_that_cannot_be_done_without),
         cmocka_unit_test(test_servers_are_restarted_one_after_the_other),
         cmocka_unit_test(test_servers_that_cannot_be_restarted),
         cmocka_unit_test(test_server_that_comes_too_late),

@@ -46,6 +46,21 @@ remember(struct run *run, uint32_t slot, const char *why)
     }
 }
 
+/* How it ended, or that its machine did. */
+static void
+say_end(struct run *run, uint32_t slot, char why_p[FAILOVER_WHY_MAX])
+{
+    const struct watch_slot *server = &run->watch.slots[slot];
+    const struct host *host = run_host_of(run, slot);
+
+    if (host->lost) {
+        snprintf(why_p, FAILOVER_WHY_MAX, "%s was on %.100s, which was lost",
+                 run->processes[slot].name, host->machine->name);
+    } else {
+        end_text_exit(run, slot, server->code, server->signal, why_p, FAILOVER_WHY_MAX);
+    }
+}
+
 void
 failovers_begin(struct run *run, uint32_t slot)
 {
@@ -62,7 +77,7 @@ failovers_begin(struct run *run, uint32_t slot)
                                                 : run->watch.config.silence_ms));
         snprintf(when, sizeof(when), "when it is gone");
     } else {
-        end_text_exit(run, slot, server->code, server->signal, why, sizeof(why));
+        say_end(run, slot, why);
         end_text_delay(server->delay_ms, when, sizeof(when));
     }
     if (server->is_rolled) { /* rolling.c tells people */
@@ -78,11 +93,10 @@ failovers_begin(struct run *run, uint32_t slot)
 void
 failovers_hosted(struct run *run, uint32_t slot)
 {
-    const struct watch_slot *server = &run->watch.slots[slot];
     struct failover *failover;
     char why[FAILOVER_WHY_MAX];
 
-    end_text_exit(run, slot, server->code, server->signal, why, sizeof(why));
+    say_end(run, slot, why);
     console_tell(&run->console, CONSOLE_FAILOVER,
                  "%s; another server takes its part, and the job goes on", why);
     runlog_line(&run->runlog, "FAILOVER", "%s; another server takes its part", why);

@@ -186,6 +186,7 @@ learn_facts(struct run *run, uint32_t slot, struct process_facts *facts_p,
         .term = 1 + run->watch.slots[0].restarts,
         .place = neighbours_find(&run->gather.computers, run->plan->servers, slot),
         .cores = host->cores,
+        .lanes = run->processes[slot].lanes,
         .gpus = run->layout->gpus[slot]};
     if (host->machine->here || run->gather.logs != NULL) {
         facts_p->logs = run->logs;
@@ -234,6 +235,9 @@ send_start(struct run *run, uint32_t slot)
     char ports[24];
 
     learn_facts(run, slot, &facts, &texts);
+    if (process->lanes == 0 && role_of_slot(slot, run->plan->servers) == LAUNCH_SERVER) {
+        process->lanes = process_lanes(&facts);
+    }
     process_words(run->plan, slot, &facts, &argv, &environment);
     mask_words(&argv, text, sizeof(text));
     runlog_line(&run->runlog, "START", "%s: %s", process->name, text);
@@ -282,6 +286,23 @@ order_start(void *context, uint32_t slot, uint32_t restart)
 
     run->processes[slot].restart = run->args->attempt + restart;
     send_start(run, slot);
+}
+
+/* Its machine is lost. */
+static void
+order_move(void *context, uint32_t slot, uint32_t machine)
+{
+    struct run *run = context;
+    const struct host *to = &run->hosts[machine];
+
+    console_tell(&run->console, CONSOLE_FAILOVER, "%s goes from %s to %s",
+                 run->processes[slot].name, run_host_of(run, slot)->machine->name,
+                 to->machine->name);
+    runlog_line(&run->runlog, "MOVE", "%s from %s to %s", run->processes[slot].name,
+                run_host_of(run, slot)->machine->name, to->machine->name);
+    layout_move_server(run->layout, slot, machine);
+    free(run->host_map); /* where it was */
+    run->host_map = NULL;
 }
 
 void
@@ -361,6 +382,7 @@ order_tell_rolling(void *context)
 }
 
 const struct watch_ops orders_ops = {.start = order_start,
+                                     .move = order_move,
                                      .signal = orders_signal,
                                      .ask = order_ask,
                                      .tell_late = order_tell_late,

@@ -12,7 +12,9 @@
 
 #include <sys/wait.h>
 
+#include "base/exit_code.h"
 #include "launch/link/link.h"
+#include "launch/rules/watch_elsewhere.h"
 #include "launch/rules/watch_machines.h"
 #include "launch/run/end_text.h"
 #include "launch/run/failovers.h"
@@ -188,7 +190,8 @@ report_lost(struct run *run, struct host *host, pid_t pid, const char *how)
     snprintf(host->loss, sizeof(host->loss), "%s was lost: %.200s; it had %s", where,
              how != NULL ? how : ended, processes);
     runlog_line(&run->runlog, "MACHINE-LOST", "%s", host->loss);
-    if (run->watch.config.on_worker_death == WATCH_CONTINUE) {
+    if (run->watch.config.on_worker_death == WATCH_CONTINUE ||
+        watch_elsewhere_may(&run->watch, (uint32_t)(host - run->hosts))) {
         console_tell(&run->console, CONSOLE_LOSS, "%s", host->loss);
     } else if (host->machine->workers > 0 && watch_replaces(&run->watch)) {
         console_tell(&run->console, CONSOLE_LOSS, "%s; the job waits until it is started again",
@@ -419,6 +422,19 @@ report_problems(struct run *run, char *text_p, size_t size)
     }
 }
 
+/* What a server had is lost, and the master has said so. What workers have saved is not. */
+static void
+tell_of_saves(struct run *run)
+{
+    const struct cause *inquest = &run->watch.inquest;
+
+    if (inquest->end_at != 0 && inquest->end.role == PSI_TIDING_SERVER &&
+        inquest->end.code == PSI_EXIT_SERVER_LOST && !run->args->begins_anew) {
+        console_say(&run->console, "to begin such a job anew by itself, from what its workers have "
+                                   "saved: --restart=on-failure --restart_scope=group");
+    }
+}
+
 void
 report_end(struct run *run, uint64_t elapsed_ms)
 {
@@ -449,6 +465,7 @@ report_end(struct run *run, uint64_t elapsed_ms)
                     watch_exit_code(&run->watch), text, run->directory);
         return;
     }
+    tell_of_saves(run);
     console_say(&run->console, "job ended after %.1f s with code %d: %s; logs in %s", seconds,
                 watch_exit_code(&run->watch), text, run->directory);
 }

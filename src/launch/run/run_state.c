@@ -233,18 +233,21 @@ run_init(struct run *run, const struct run_args *args, const struct watch_ops *o
          struct psd_error *err)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
+    struct watch_config rules = args->watch;
     psd_status status;
 
     *run = (struct run){.args = args,
                         .plan = args->plan,
-                        .layout = args->layout,
+                        .places = layout_copy(args->layout),
                         .epoll = -1,
                         .runlog = {.fd = -1},
                         .begin_ms = psi_monotonic_ms(),
                         .began_wall_ms = wall_clock_ms()};
+    run->layout = &run->places;
+    rules.machine_of = rules.machine_of != NULL ? run->places.machine_of : NULL;
     run->slots = 1 + args->plan->servers + args->plan->workers;
     run->processes = memory_need(calloc(run->slots, sizeof(*run->processes)));
-    if (!watch_init(&run->watch, &args->watch, ops, run)) {
+    if (!watch_init(&run->watch, &rules, ops, run)) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u processes", run->slots);
     }
     for (uint32_t slot = 0; slot < run->slots; slot++) {
@@ -326,6 +329,7 @@ run_fini(struct run *run)
     words_fini(&run->rolling_lines);
     free(run->peers);
     free(run->host_map);
+    layout_fini(&run->places);
     psi_tf_config_free(&run->cluster);
     watch_fini(&run->watch);
     runlog_close(&run->runlog);

@@ -26,6 +26,7 @@ struct process {
     pid_t pid; /* of the last life, on its machine; 0: never started */
     int error; /* errno of a start that failed */
     uint32_t restart;
+    uint32_t lanes;      /* of a server; 0: never started */
     bool start_pending;  /* ordered, not answered */
     bool port_taken;     /* when its last life failed, somebody else had its port */
     uint64_t start_ms;   /* of the last life, on the clock of the wall; 0: never started */
@@ -52,7 +53,8 @@ struct failover {
 struct run {
     const struct run_args *args;
     const struct plan *plan;
-    const struct layout *layout;
+    struct layout *layout; /* of its own: servers may move */
+    struct layout places;  /* ... which is this */
     struct watch watch;
     struct gather gather;
     struct host *hosts; /* owned, by machine */
