@@ -81,6 +81,42 @@ test_a_server_of_sums_has_another_life(void **state)
     master_bed_stop(bed);
 }
 
+/* If this fails, workers hear of a table before they know who has the place of a server that was lost
+ * meanwhile: one that was only silent takes gradients of it, and its next life knows nothing of them. */
+static void
+test_a_table_waits_for_the_view_of_its_servers(void **state)
+{
+    struct master_bed *bed = start_lasting_job(1, 2, PSI_DEATH_FAIL);
+    const struct psi_frame ack = {.type = PSI_FRAME_ACK, .table = 0};
+    const struct psd_table_args args = {.struct_size = sizeof(args),
+                                        .name = "g",
+                                        .dtype = PSD_F32,
+                                        .use = PSD_USE_SUM,
+                                        .dims = 1,
+                                        .shape = {65536 * 8}};
+    struct psi_table_info want = {0};
+    struct psi_view_table tables[1];
+
+    (void)state;
+    assert_int_equal(psi_spec_init(&want.spec, &args, bed->workers, NULL), PSD_OK);
+    open_table(bed, 0, &want, 1);
+    say(bed, bed->lane[0], ack, NULL);
+    hang_up(bed->lane[1], "cut off");
+    bed->lane[1] = NULL;
+    pass_ms(bed, 600, NULL);
+    bed->lane[1] = join(bed, PSI_ROLE_SERVER, 1, 900);
+    assert_false(hear_table(bed->lane[1], PSI_FRAME_TABLE_OPEN, 0).again);
+    say(bed, bed->lane[1], ack, NULL);
+    ping(bed, bed->lane[1]);
+    assert_int_equal(hear_view(bed->lane[0], tables).id, 2);
+    ack_view(bed, 0, 2, 2, NULL);
+    assert_null(hear(bed->worker[0], PSI_FRAME_TABLE_INFO));
+    ack_view(bed, 1, 2, 2, NULL);
+    assert_int_equal(hear_view(bed->worker[0], tables).id, 2);
+    (void)hear_table(bed->worker[0], PSI_FRAME_TABLE_INFO, 1);
+    master_bed_stop(bed);
+}
+
 /* If this fails, the job counts on a server that does not know which life it is: should the master
  * die now, the next one takes that server for dead. */
 static void
@@ -446,6 +482,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_server_of_sums_has_another_life),
+        cmocka_unit_test(test_a_table_waits_for_the_view_of_its_servers),
         cmocka_unit_test(test_a_server_is_back_when_it_knows),
         cmocka_unit_test(test_lanes_of_a_later_life_stay),
         cmocka_unit_test(test_lanes_have_time_to_follow_the_first),

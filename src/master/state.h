@@ -539,6 +539,9 @@ psd_status master_on_table_open(struct session *session, const void *body, size_
 /* The name of a table that workers could not make anew if a server died; NULL: there is none. */
 const char *master_tables_frail(const struct master *master);
 
+/* Tells workers of tables that all lanes have, if they would ask the right ones. */
+void master_tables_look(struct master *master);
+
 /* Lanes at these places have lost their tables; have all been opened there again? */
 void master_tables_lose(struct master *master, uint32_t first_place, uint32_t places);
 bool master_tables_are_open(const struct master *master, uint32_t first_place, uint32_t places);

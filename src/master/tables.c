@@ -349,6 +349,29 @@ table_ready(struct master *master, struct table *table)
     table->waiter = NULL;
 }
 
+/* A worker asks whom its view names. While that may be a server that was declared dead, and lives, no
+ * worker hears of a new table: the dead would take gradients that the next life knows nothing of. */
+static bool
+are_owners_known(const struct master *master)
+{
+    for (uint32_t index = 0; index < master->config.servers; index++) {
+        if (master->server[index].is_away) {
+            return false;
+        }
+    }
+    return master->change.stage != STAGE_COMMITTED || master->change.kind != PSI_VIEW_SERVER_BACK;
+}
+
+void
+master_tables_look(struct master *master)
+{
+    for (uint32_t id = 0; id < master->tables && are_owners_known(master); id++) {
+        if (master->table[id]->state == TABLE_OPENING && master->table[id]->acks_left == 0) {
+            table_ready(master, master->table[id]);
+        }
+    }
+}
+
 /* A lane cannot: forget the table everywhere. */
 static void
 table_failed(struct master *master, struct table *table, psd_status status, const char *text)
@@ -421,7 +444,7 @@ master_on_table_ack(struct session *session, const void *body, size_t bytes, str
     table->acked[place] = true;
     table->acks_left--;
     psi_fail_point(master_table_acked);
-    if (table->acks_left == 0 && table->state == TABLE_OPENING) {
+    if (table->acks_left == 0 && table->state == TABLE_OPENING && are_owners_known(master)) {
         table_ready(master, table);
     }
     master_wake_at(master, 0); /* a server may be complete now */

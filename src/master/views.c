@@ -360,6 +360,7 @@ finish(struct master *master)
     psi_fail_point(master_view_told);
     psi_view_fini(&old);
     master->change.stage = STAGE_IDLE;
+    master_tables_look(master);
     master_view_advance(master);
 }
 
