@@ -159,6 +159,7 @@ master_destroy(struct master *master)
     free(master->view_place);
     free(master->view_worker);
     psi_view_fini(&master->view);
+    psi_view_fini(&master->copied_view);
     free(master->server);
     free(master->worker);
     free(master);

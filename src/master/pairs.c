@@ -156,74 +156,6 @@ master_pair_greet(struct session *session)
 
 /* ------------------------------------------------------------------------------- forming --- */
 
-/* The part of an address that names the machine. */
-static size_t
-machine_bytes(const char *address)
-{
-    const char *colon = strrchr(address, ':');
-
-    return colon == NULL ? strlen(address) : (size_t)(colon - address);
-}
-
-static bool
-same_machine(const char *a, const char *b)
-{
-    return machine_bytes(a) == machine_bytes(b) && strncmp(a, b, machine_bytes(a)) == 0;
-}
-
-static bool
-is_free(const struct session *session, uint64_t now_ns)
-{
-    return master_stands_by(session, now_ns) && !master_is_copy(session->master, session);
-}
-
-static uint32_t
-count_free(const struct master *master, uint64_t process, uint64_t now_ns)
-{
-    uint32_t count = 0;
-
-    for (struct session *session = session_first(master); session != NULL;
-         session = session_next(session)) {
-        count += is_free(session, now_ns) && session->hello.host == process;
-    }
-    return count;
-}
-
-/* How good a place for the copy the process of this lane is; 0: none at all. Best is another
- * machine; then one that has not just failed; then the one with most lanes to spare. */
-static uint32_t
-merit(const struct master *master, const struct server *server, const struct session *session,
-      uint64_t now_ns)
-{
-    const uint64_t process = session->hello.host;
-    const uint32_t spare = count_free(master, process, now_ns);
-
-    if (process == server->lane[0].process || spare < server->lanes) {
-        return 0;
-    }
-    return spare + (process != server->pair.shunned ? 4 * PSI_PLACES_MAX : 0) +
-           (same_machine(session->hello.address, server->lane[0].address) ? 0 : 8 * PSI_PLACES_MAX);
-}
-
-static bool
-find_process(const struct master *master, const struct server *server, uint64_t now_ns,
-             uint64_t *process_p)
-{
-    uint32_t best = 0;
-
-    for (struct session *session = session_first(master); session != NULL;
-         session = session_next(session)) {
-        const uint32_t found =
-            is_free(session, now_ns) ? merit(master, server, session, now_ns) : 0;
-
-        if (found > best) {
-            best = found;
-            *process_p = session->hello.host;
-        }
-    }
-    return best > 0;
-}
-
 static bool
 is_settled(const struct master *master, const struct server *server)
 {
@@ -243,7 +175,7 @@ take_copies(struct master *master, struct server *server, uint64_t process, uint
 
     for (struct session *session = session_first(master); session != NULL && lane < server->lanes;
          session = session_next(session)) {
-        if (is_free(session, now_ns) && session->hello.host == process) {
+        if (master_pair_may_use(session, now_ns) && session->hello.host == process) {
             struct copy *copy = &pair->copy[lane++];
 
             *copy = (struct copy){.life = session->hello.life,
@@ -275,7 +207,8 @@ form(struct master *master, struct server *server, uint64_t now_ns)
         master_wake_at(master, pair->retry_ns);
         return;
     }
-    if (!find_process(master, server, now_ns, &process)) {
+    if (!master_pair_find_process(master, server, now_ns, &process)) {
+        master_pair_say_none(master, server, now_ns);
         pair->retry_ns = now_ns + RETRY_MS_MIN * MASTER_MS_NS;
         master_wake_at(master, pair->retry_ns);
         return;
@@ -287,6 +220,7 @@ form(struct master *master, struct server *server, uint64_t now_ns)
         return;
     }
     pair->process = process;
+    pair->none_ns = 0;
     pair->number = (uint64_t)master->config.term << PAIR_COUNT_BITS | ++master->pairs;
     psi_log(master->log, PSI_LOG_DEBUG, "COPY", "server %u gets a copy, number %" PRIx64,
             server->lane[0].rank, pair->number);
@@ -348,6 +282,22 @@ wait_before_retry(struct pair *pair, uint64_t now_ns)
     pair->retry_ns = now_ns + (delay_ms < RETRY_MS_MAX ? delay_ms : RETRY_MS_MAX) * MASTER_MS_NS;
 }
 
+void
+master_pair_give_up(struct master *master, struct server *server, uint64_t number)
+{
+    struct pair *pair = &server->pair;
+
+    if (number == 0) {
+        pair->stage = PAIR_NONE; /* it has had none */
+        return;
+    }
+    pair->stage = PAIR_ENDING;
+    pair->number = number;
+    pair->crossed = number;
+    pair->mark = master_done_cross_out(master);
+    master_wake_at(master, 0);
+}
+
 /* Nobody takes a place by this number any more. */
 static void
 cross_out(struct master *master, struct server *server, const char *reason)
@@ -358,13 +308,10 @@ cross_out(struct master *master, struct server *server, const char *reason)
     psi_log(master->log, pair->failures == 0 ? PSI_LOG_WARN : PSI_LOG_DEBUG, "COPY-LOST",
             "server %u goes on without its copy in server %u (%s), and another is looked for: %s",
             server->lane[0].rank, pair->copy[0].server, pair->copy[0].address, reason);
-    pair->stage = PAIR_ENDING;
     pair->shunned = pair->process;
-    pair->crossed = pair->number;
-    pair->mark = master_done_cross_out(master);
     wait_before_retry(pair, psi_now_ns(master->env));
+    master_pair_give_up(master, server, pair->number);
     psi_fail_point(master_pair_crossed_out);
-    master_wake_at(master, 0);
 }
 
 /* The server may go on alone. */
@@ -391,6 +338,8 @@ psd_status
 master_on_pair_lost(struct session *session, const void *body, size_t bytes, struct psd_error *err)
 {
     struct master *master = session->master;
+    struct server *server = &master->server[session->member->rank];
+    const uint64_t number = session->guest.inbox.frame.seq;
     struct psi_verdict verdict;
     const psd_status status = psi_verdict_decode(body, bytes, &verdict, err);
 
@@ -401,12 +350,38 @@ master_on_pair_lost(struct session *session, const void *body, size_t bytes, str
         return PSD_OK; /* who has which copy is not known yet; then it is asked, and says it again */
     }
     if (pair_of(session, session->member) != NULL) {
-        cross_out(master, &master->server[session->member->rank], verdict.text);
-    } else if (master->server[session->member->rank].pair.number !=
-               session->guest.inbox.frame.seq) {
-        tell_unpaired(session, session->guest.inbox.frame.seq); /* one that nobody here knows */
+        cross_out(master, server, verdict.text);
+    } else if (server->pair.stage == PAIR_NONE && number > server->pair.crossed) {
+        master_pair_give_up(master, server, number); /* one that nobody here knows */
+    } else if (server->pair.stage != PAIR_ENDING && server->pair.number != number) {
+        tell_unpaired(session, number);
     }
     return PSD_OK;
+}
+
+psd_status
+master_on_copy_lost(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+{
+    struct master *master = session->master;
+    struct psi_verdict verdict;
+    const psd_status status = psi_verdict_decode(body, bytes, &verdict, err);
+
+    for (uint32_t index = 0; status == PSD_OK && index < master->config.servers; index++) {
+        struct server *server = &master->server[index];
+
+        for (uint32_t lane = 0; has_copy(server) && lane < server->lanes; lane++) {
+            struct copy *copy = &server->pair.copy[lane];
+
+            if (copy->life == session->hello.life &&
+                server->pair.number == session->guest.inbox.frame.seq) {
+                psi_log(master->log, PSI_LOG_WARN, "COPY-BROKEN", "copy of server %u (%s): %s",
+                        index, copy->address, verdict.text);
+                copy->is_broken = true;
+                master_wake_at(master, 0);
+            }
+        }
+    }
+    return status;
 }
 
 /* Is a lane of the copy gone, or silent for too long? One that was told to take its place comes back
@@ -423,6 +398,9 @@ is_copy_lost(struct master *master, struct server *server, uint64_t now_ns)
 
         if (server->is_promoting && server->lane[lane].state != PSD_NODE_LOST) {
             continue; /* it has its place */
+        }
+        if (copy->is_broken) {
+            return true;
         }
         if (session != NULL) {
             copy->gone_ns = 0;

@@ -24,6 +24,7 @@ struct copy {
     bool eligible;    /* it has all that the lane has told anybody */
     uint64_t gone_ns; /* since then it is not connected; 0: it is */
     bool is_placed;   /* it has been told to take the place */
+    bool is_broken;   /* it says that it is none */
 };
 
 /* What a lane that stands by says of itself to a master that returned. */
@@ -49,6 +50,7 @@ struct pair {
     struct copy *copy; /* owned; one per lane */
     uint64_t retry_ns; /* PAIR_NONE: not before */
     uint32_t failures; /* since it was last whole */
+    uint64_t none_ns;  /* when to say that there is no place for one; 0: there was one */
     uint64_t shunned;  /* the process of the last one that failed */
     uint64_t crossed;  /* no copy takes a place by this number, or one before it; ... */
     uint64_t mark;     /* ... PAIR_ENDING: lanes have that in mind by this mark of done.c */
@@ -63,6 +65,15 @@ void master_pair_gone(struct master *master, uint64_t process);
 /* Is this lane, which stands by, a copy? */
 bool master_is_copy(const struct master *master, const struct session *session);
 
+/* pair_places.c */
+/* May this lane become a copy? */
+bool master_pair_may_use(const struct session *session, uint64_t now_ns);
+/* The best process for a copy. False: none will do. */
+bool master_pair_find_process(const struct master *master, const struct server *server,
+                              uint64_t now_ns, uint64_t *process_p);
+/* Nobody can hold a copy: people hear it, after a while. */
+void master_pair_say_none(struct master *master, struct server *server, uint64_t now_ns);
+
 /* Sends what a lane with a place, or one that stands by, may have missed. */
 void master_pair_resend(const struct master *master, const struct member *lane);
 void master_pair_greet(struct session *session);
@@ -72,12 +83,18 @@ bool master_pair_promote(struct master *master, struct server *server, uint64_t 
 /* The copy has the places; or never will. */
 void master_pair_promoted(const struct master *master, struct server *server);
 void master_pair_over(struct server *server);
+
+/* No copy of this server takes its place by this number any more, or by one before it. */
+void master_pair_give_up(struct master *master, struct server *server, uint64_t number);
 void master_pair_free(struct server *server);
 
 psd_status master_on_eligible(struct session *session, const void *body, size_t bytes,
                               struct psd_error *err);
 psd_status master_on_copy(struct session *session, const void *body, size_t bytes,
                           struct psd_error *err);
+/* By the copy itself. */
+psd_status master_on_copy_lost(struct session *session, const void *body, size_t bytes,
+                               struct psd_error *err);
 psd_status master_on_pair_lost(struct session *session, const void *body, size_t bytes,
                                struct psd_error *err);
 

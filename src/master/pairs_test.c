@@ -223,6 +223,44 @@ test_a_server_that_does_not_reach_its_copy(void **state)
     master_bed_stop(job.bed);
 }
 
+/* If this fails, a job waits for a copy that says itself that it is none. */
+static void
+test_a_copy_that_is_broken_is_not_waited_for(void **state)
+{
+    struct job job = begin();
+
+    (void)state;
+    call_eligible(&job, 0);
+    kill_server(&job, 0);
+    assert_non_null(hear(job.standby[1], PSI_FRAME_TAKE_PLACE));
+    say_verdict(job.bed, job.standby[1],
+                (struct psi_frame){.type = PSI_FRAME_PAIR_LOST, .seq = job.number[0]},
+                &(struct psi_verdict){.status = PSD_ERR_PEER_LOST, .text = "no room"});
+    assert_over(job.bed, PSI_EXIT_SERVER_LOST, "its copy is lost with it");
+    master_bed_stop(job.bed);
+}
+
+/* If this fails, a server that nobody can hold a copy of goes on without one, and nobody knows. */
+static void
+test_people_hear_that_there_is_no_place_for_a_copy(void **state)
+{
+    struct master_bed *bed = start_copied_job(1, 2);
+    struct peer *standby;
+
+    (void)state;
+    open_values(bed);
+    pass_ms(bed, 4000, NULL);
+    assert_false(logged(bed, "has no copy"));
+    pass_ms(bed, 2000, NULL);
+    assert_true(logged(bed, "server 0 has no copy, and its death would be the end: no other server "
+                            "has a lane to spare"));
+    standby = join(bed, PSI_ROLE_STANDBY, 1, STANDBY);
+    (void)hear_welcome(standby);
+    pass_ms(bed, 300, NULL);
+    assert_non_null(hear(bed->lane[0], PSI_FRAME_PAIR));
+    master_bed_stop(bed);
+}
+
 /* If this fails, people do not learn what would have saved their job. */
 static void
 test_without_copies_the_setting_is_named(void **state)
@@ -311,6 +349,8 @@ main(void)
         cmocka_unit_test(test_a_copy_that_lacks_something_is_not_promoted),
         cmocka_unit_test(test_a_server_goes_on_without_a_copy_that_is_gone),
         cmocka_unit_test(test_a_server_that_does_not_reach_its_copy),
+        cmocka_unit_test(test_a_copy_that_is_broken_is_not_waited_for),
+        cmocka_unit_test(test_people_hear_that_there_is_no_place_for_a_copy),
         cmocka_unit_test(test_without_copies_the_setting_is_named),
         cmocka_unit_test(test_sums_have_no_copies),
         cmocka_unit_test(test_a_global_step_has_a_copy),

@@ -67,21 +67,22 @@ copies_ns(const struct master *master)
 
 /* ------------------------------------------------------------------------------ the truth --- */
 
-/* The lane that tells of the highest view; NULL: none has any. */
-static const struct report *
-highest_report(const struct master *master)
+/* The highest view that a lane tells of, or a copy, whose owner may have acted on it and died; NULL: no
+ * lane has any. */
+static const struct psi_view *
+highest_view(const struct master *master)
 {
-    const struct report *highest = NULL;
+    const struct psi_view *highest = NULL;
 
     for (uint32_t place = 0; place < master->places; place++) {
         const struct report *report = master->place[place]->report;
 
         if (report != NULL && report->is_whole && report->view.id > 0 &&
-            (highest == NULL || report->view.id > highest->view.id)) {
-            highest = report;
+            (highest == NULL || report->view.id > highest->id)) {
+            highest = &report->view;
         }
     }
-    return highest;
+    return highest != NULL && master->copied_view.id > highest->id ? &master->copied_view : highest;
 }
 
 /* Had the last master given up the server's life that the view has? Then a lane of a later one is
@@ -329,7 +330,8 @@ restore(struct master *master, const struct psi_view *truth)
     for (uint32_t index = 0; index < master->config.servers; index++) {
         restore_server(master, truth, index);
     }
-    master->done_mark = psi_ranks_count(&master->done) > 0 || master->loaded > 0;
+    master->done_mark = psi_ranks_count(&master->done) > 0 || master->loaded > 0 ||
+                        master_pairs_were_crossed(master);
     master->phase = PHASE_RUNNING;
     if (master_pairs_restore(master) != PSD_OK) {
         return PSD_ERR_NO_MEMORY;
@@ -371,6 +373,7 @@ take_up(struct master *master, const struct psi_view *truth)
     for (uint32_t place = 0; place < master->places; place++) {
         master_report_free(master->place[place]);
     }
+    psi_view_fini(&master->copied_view);
     master_wake_at(master, 0);
 }
 
@@ -463,14 +466,14 @@ gather(struct master *master, uint64_t now_ns)
 void
 master_rebuild_tick(struct master *master, uint64_t now_ns)
 {
-    const struct report *highest = highest_report(master);
+    const struct psi_view *highest = highest_view(master);
 
     if (highest == NULL) {
         gather(master, now_ns);
     } else if (now_ns >= patience_ns(master) ||
-               (have_all_told(master, &highest->view) &&
+               (have_all_told(master, highest) &&
                 (!master_pairs_are_missing(master) || now_ns >= copies_ns(master)))) {
-        take_up(master, &highest->view);
+        take_up(master, highest);
     } else {
         master_wake_at(master, patience_ns(master));
         if (now_ns < copies_ns(master)) {

@@ -50,8 +50,11 @@ bool master_pairs_are_missing(const struct master *master);
  * may have been let in already, and not be back. */
 bool master_promoted_knocks(const struct master *master, const struct member *lane);
 
-/* Takes up those that are here; the others are none any more. PSD_ERR_NO_MEMORY. */
+/* Takes up those that are here; the others are crossed out. PSD_ERR_NO_MEMORY. */
 psd_status master_pairs_restore(struct master *master);
+
+/* Was any number crossed out, as far as lanes have told? */
+bool master_pairs_were_crossed(const struct master *master);
 
 /* ---------------------------------------------------------------------- rebuild_reports.c --- */
 
@@ -70,6 +73,9 @@ bool master_lane_has_told(const struct member *lane);
 
 psd_status master_on_known_view(struct session *session, const void *body, size_t bytes,
                                 struct psd_error *err);
+/* ... and a copy: its owner may be dead, and have acted on it. */
+psd_status master_on_copied_view(struct session *session, const void *body, size_t bytes,
+                                 struct psd_error *err);
 psd_status master_on_lane_state(struct session *session, const void *body, size_t bytes,
                                 struct psd_error *err);
 

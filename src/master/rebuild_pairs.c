@@ -51,7 +51,8 @@ find_claim(const struct master *master, const struct member *lane)
     return found;
 }
 
-/* A copy that the last master had told to take the place, and that has not been let in. */
+/* A copy that the last master had told to take the place, and that has not been let in. It says by
+ * which number: one that was crossed out since then lacks what the server told alone. */
 static const struct session *
 find_promoted(const struct master *master, const struct member *lane)
 {
@@ -60,7 +61,7 @@ find_promoted(const struct master *master, const struct member *lane)
         if (session->guest.conn != NULL && session->kind == SESSION_WAITING &&
             session->hello.role == PSI_ROLE_SERVER && session->hello.rank == lane->rank &&
             session->hello.lane == lane->lane && session->hello.incarnation == 0 &&
-            session->hello.view != 0) {
+            session->hello.pair > master->server[lane->rank].pair.crossed) {
             return session;
         }
     }
@@ -126,7 +127,7 @@ restore_promotion(const struct master *master, struct server *server)
         }
         note_copy(&pair->copy[i], promoted != NULL ? promoted : claim);
         pair->copy[i].is_placed = promoted != NULL;
-        pair->number = promoted == NULL ? claim->claim.number : pair->number;
+        pair->number = promoted != NULL ? promoted->hello.pair : claim->claim.number;
     }
     pair->stage = PAIR_WHOLE;
     server->is_promoting = true;
@@ -146,12 +147,15 @@ restore_pair(const struct master *master, struct server *server)
         const struct session *promoted =
             master_lane_has_told(lane) ? NULL : find_promoted(master, lane);
         const struct session *claim = promoted != NULL ? promoted : find_claim(master, lane);
+        const uint64_t number = promoted != NULL ? promoted->hello.pair
+                                : claim != NULL  ? claim->claim.number
+                                                 : 0;
 
-        if (promoted == NULL && (!fits_report(lane, claim) ||
-                                 (pair->number != 0 && claim->claim.number != pair->number))) {
+        if ((promoted == NULL && !fits_report(lane, claim)) ||
+            (pair->number != 0 && number != pair->number)) {
             return false;
         }
-        pair->number = promoted == NULL ? claim->claim.number : pair->number;
+        pair->number = number;
         pair->process = claim->hello.host;
         note_copy(&pair->copy[i], claim);
         pair->copy[i].is_placed = promoted != NULL;
@@ -161,6 +165,41 @@ restore_pair(const struct master *master, struct server *server)
     }
     pair->stage = whole ? PAIR_WHOLE : PAIR_FORMING;
     return true;
+}
+
+/* The highest number that anybody knows of a copy of this server. */
+static uint64_t
+last_number(const struct master *master, uint32_t index)
+{
+    const struct server *server = &master->server[index];
+    uint64_t number = server->pair.crossed;
+
+    for (uint32_t i = 0; i < server->lanes; i++) {
+        const struct member *lane = &server->lane[i];
+
+        if (master_lane_has_told(lane) && lane->report->pair > number) {
+            number = lane->report->pair;
+        }
+    }
+    for (const struct session *session = session_first(master); session != NULL;
+         session = session_next(session)) {
+        if (session->guest.conn != NULL && session->kind == SESSION_OBSERVER &&
+            session->claim.server == index && session->claim.number > number) {
+            number = session->claim.number;
+        }
+    }
+    return number;
+}
+
+bool
+master_pairs_were_crossed(const struct master *master)
+{
+    for (uint32_t index = 0; index < master->config.servers; index++) {
+        if (master->server[index].pair.crossed > 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 psd_status
@@ -181,8 +220,8 @@ master_pairs_restore(struct master *master)
                     server->pair.stage == PAIR_WHOLE ? "COPY-WHOLE" : "COPY",
                     "server %u has a copy in server %u (%s)", index, server->pair.copy[0].server,
                     server->pair.copy[0].address);
-        } else {
-            server->pair.stage = PAIR_NONE;
+        } else { /* a copy that is not here may hear nothing of it, and must take no place later */
+            master_pair_give_up(master, server, last_number(master, index));
         }
     }
     return PSD_OK;

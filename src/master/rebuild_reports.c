@@ -132,34 +132,65 @@ has_our_places(const struct master *master, const struct psi_view *view)
     return true;
 }
 
-psd_status
-master_on_known_view(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+static psd_status
+take_view(struct master *master, const void *body, size_t bytes, struct psi_view *view_p,
+          struct psd_error *err)
 {
-    struct master *master = session->master;
-    struct report *report = master_report_of(session);
-    psd_status status;
+    psd_status status = psi_view_decode_new(body, bytes, view_p, err);
 
-    if (report == NULL || report->view.id != 0) {
-        return PSD_OK;
-    }
-    status = psi_view_decode_new(body, bytes, &report->view, err);
-    if (status == PSD_OK &&
-        (report->view.id == 0 || psi_view_term(report->view.id) >= master->config.term ||
-         report->view.workers != master->config.workers)) {
-        status = psi_fail(
-            err, PSD_ERR_PROTOCOL, "VIEW_COMMIT: view %u has %u workers, the job %u in term %u",
-            report->view.id, report->view.workers, master->config.workers, master->config.term);
+    if (status == PSD_OK && (view_p->id == 0 || psi_view_term(view_p->id) >= master->config.term ||
+                             view_p->workers != master->config.workers)) {
+        status = psi_fail(err, PSD_ERR_PROTOCOL,
+                          "VIEW_COMMIT: view %u has %u workers, the job %u in term %u", view_p->id,
+                          view_p->workers, master->config.workers, master->config.term);
     }
     if (status == PSD_OK && master->places == 0) {
-        status = number_places(master, &report->view, err);
+        status = number_places(master, view_p, err);
     }
-    if (status == PSD_OK && !has_our_places(master, &report->view)) {
+    if (status == PSD_OK && !has_our_places(master, view_p)) {
         status = psi_fail(err, PSD_ERR_PROTOCOL, "VIEW_COMMIT: other places than in other views");
     }
     if (status != PSD_OK) {
-        psi_view_fini(&report->view);
+        psi_view_fini(view_p);
     }
     return status;
+}
+
+psd_status
+master_on_known_view(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+{
+    struct report *report = master_report_of(session);
+
+    return report == NULL || report->view.id != 0
+               ? PSD_OK
+               : take_view(session->master, body, bytes, &report->view, err);
+}
+
+psd_status
+master_on_copied_view(struct session *session, const void *body, size_t bytes,
+                      struct psd_error *err)
+{
+    struct master *master = session->master;
+    struct psi_view view = {0};
+    psd_status status;
+
+    if (session->hello.role != PSI_ROLE_STANDBY) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "VIEW_COMMIT: not expected here");
+    }
+    if (master->phase != PHASE_REBUILDING) {
+        return PSD_OK;
+    }
+    status = take_view(master, body, bytes, &view, err);
+    if (status != PSD_OK) {
+        return status;
+    }
+    if (view.id > master->copied_view.id) {
+        psi_view_fini(&master->copied_view);
+        master->copied_view = view;
+    } else {
+        psi_view_fini(&view);
+    }
+    return PSD_OK;
 }
 
 psd_status

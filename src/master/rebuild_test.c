@@ -585,6 +585,19 @@ keep_alive(struct master_bed *bed, struct peer *copy, uint64_t ms)
     }
 }
 
+static struct psi_done
+hear_done(struct peer *lane, struct psi_frame *answer_p)
+{
+    const struct world_heard *heard = hear(lane, PSI_FRAME_DONE);
+    struct psi_done done;
+
+    assert_non_null(heard);
+    *answer_p = heard->frame;
+    answer_p->payload_bytes = 0;
+    assert_int_equal(psi_done_decode(heard->body, heard->frame.payload_bytes, &done, NULL), PSD_OK);
+    return done;
+}
+
 /* If this fails, a server that dies together with the master loses what its copy has; or a copy that
  * was crossed out, before the server went on alone, takes its place. */
 static void
@@ -598,6 +611,7 @@ test_copies_are_known_again(void **state)
     for (unsigned crossed = 0; crossed < 2; crossed++) {
         struct master_bed *bed = start_copied_second_life(1, 2);
         struct known known = {.table = &values, .pair = 8};
+        struct psi_frame answer;
         struct peer *copy;
 
         told.view.workers = 1;
@@ -612,8 +626,14 @@ test_copies_are_known_again(void **state)
             assert_non_null(order);
             assert_int_equal(order->frame.rank, 1);
             assert_int_equal(order->frame.seq, 7);
-            /* Its own copy was in the server that is gone. */
-            assert_non_null(hear(bed->lane[0], PSI_FRAME_UNPAIR));
+            /* Its own copy was in the server that is gone, or is only not here. It goes on alone when
+             * lanes have in mind that nobody takes its place by that number. */
+            const struct psi_done done = hear_done(bed->lane[0], &answer);
+
+            assert_int_equal(done.crossed.number[0], 8);
+            assert_null(hear(bed->lane[0], PSI_FRAME_UNPAIR));
+            say(bed, bed->lane[0], answer, NULL);
+            assert_int_equal(hear(bed->lane[0], PSI_FRAME_UNPAIR)->frame.seq, 8);
         } else {
             assert_null(hear(copy, PSI_FRAME_TAKE_PLACE));
             assert_over(bed, PSI_EXIT_SERVER_LOST, "server 1");
@@ -674,6 +694,78 @@ test_a_process_that_is_here_is_not_awaited(void **state)
     }
 }
 
+/* If this fails, a copy that the last master had given the place takes it, though the server went on
+ * alone since then; or one that lacks nothing is not let in. */
+static void
+test_a_promoted_copy_says_by_which_number(void **state)
+{
+    const struct psi_table_info values = known_table(PSD_USE_UPDATE, 0);
+    struct told told;
+
+    (void)state;
+    make_view(&told, V3);
+    for (uint64_t number = 7; number < 9; number++) {
+        struct master_bed *bed = start_copied_second_life(1, 2);
+        struct known known = {.table = &values};
+        struct peer *copy;
+
+        told.view.workers = 1;
+        known.crossed = (struct psi_crossed){.servers = 2, .number = {0, 7}};
+        lane_returns(bed, 0, &told, known);
+        copy = dial(bed);
+        say_hello(bed, copy, (struct psi_frame){.type = PSI_FRAME_HELLO},
+                  &(struct psi_hello){.role = PSI_ROLE_SERVER,
+                                      .rank = 1,
+                                      .lanes = 1,
+                                      .life = 700,
+                                      .kernel_revision = PSI_KERNEL_REVISION,
+                                      .job = JOB,
+                                      .term = 1,
+                                      .view = V3,
+                                      .pair = number,
+                                      .address = "test://copy"});
+        pass_ms(bed, 7000, NULL); /* server 1 does not come back */
+        if (number == 7) {
+            assert_null(hear(copy, PSI_FRAME_WELCOME));
+            assert_over(bed, PSI_EXIT_SERVER_LOST, "server 1");
+        } else {
+            assert_non_null(hear(copy, PSI_FRAME_WELCOME));
+            assert_false(is_over(bed));
+        }
+        master_bed_stop(bed);
+    }
+}
+
+/* If this fails, a decision of which only a server knew that died together with the master, and that it
+ * acted on, is forgotten, though its copy had heard of it. */
+static void
+test_the_view_of_a_copy_is_the_truth(void **state)
+{
+    struct master_bed *bed = start_copied_second_life(2, 2);
+    struct psi_view_table tables[1];
+    struct told before;
+    struct told after;
+    struct peer *copy;
+    struct psi_view view;
+
+    (void)state;
+    make_view(&before, V3);
+    make_leave(&after, V4);
+    lane_returns(bed, 0, &before, (struct known){0});
+    copy = join(bed, PSI_ROLE_STANDBY, 0, 700);
+    (void)hear_welcome(copy);
+    say_view(bed, copy, (struct psi_frame){.type = PSI_FRAME_VIEW_COMMIT}, &after.view);
+    say(bed, copy, (struct psi_frame){.type = PSI_FRAME_ELIGIBLE, .seq = 7, .rank = 1}, NULL);
+    keep_alive(bed, copy, 7000); /* server 1 does not come back */
+    view = hear_view(bed->lane[0], tables);
+    assert_int_equal(view.id, OURS);
+    assert_int_equal(view.change, PSI_VIEW_WORKER_LEFT);
+    assert_int_equal(view.who, 1);
+    assert_int_equal(tables[0].left_at, 7);
+    assert_non_null(hear(copy, PSI_FRAME_TAKE_PLACE));
+    master_bed_stop(bed);
+}
+
 int
 main(void)
 {
@@ -687,6 +779,8 @@ main(void)
         cmocka_unit_test(test_a_lane_that_told_half_is_lost),
         cmocka_unit_test(test_who_was_done_is_done),
         cmocka_unit_test(test_copies_are_known_again),
+        cmocka_unit_test(test_a_promoted_copy_says_by_which_number),
+        cmocka_unit_test(test_the_view_of_a_copy_is_the_truth),
         cmocka_unit_test(test_a_process_that_is_here_is_not_awaited),
         cmocka_unit_test(test_who_stands_by_comes_after_the_job_is_known),
         cmocka_unit_test(test_a_job_that_was_over_ends_well),

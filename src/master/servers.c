@@ -135,8 +135,8 @@ is_replaced(const struct master *master, const struct server *server, const stru
     if (server->is_promoting) {
         return lane->state != PSD_NODE_LOST || server->pair.copy[lane->lane].life != hello->life;
     }
-    if (lane->state == PSD_NODE_LOST) { /* one that was a copy says which view it has */
-        return hello->view == 0 && master_tables_frail(master) != NULL;
+    if (lane->state == PSD_NODE_LOST) { /* one that was a copy says by which number */
+        return hello->pair <= server->pair.crossed && master_tables_frail(master) != NULL;
     }
     return lane->state != PSD_NODE_MISSING && lane->session != NULL;
 }

@@ -273,12 +273,13 @@ struct master {
 
     uint64_t barrier_released[PSI_BARRIER_KINDS];
     uint64_t begun_ns;
-    uint32_t told_view;    /* REBUILDING: the highest that anybody said it has */
-    bool is_new_job;       /* no lane knew which job this is */
-    struct psi_ranks done; /* have said BYE ... */
-    uint64_t loaded;       /* to so many barriers of loads all workers have come ... */
-    uint64_t loaded_mark;  /* ... which was told with this one: */
-    uint64_t done_mark;    /* so often lanes had to hear of more */
+    uint32_t told_view;          /* REBUILDING: the highest that anybody said it has */
+    struct psi_view copied_view; /* ... and of which a copy told; owned; id 0: none has */
+    bool is_new_job;             /* no lane knew which job this is */
+    struct psi_ranks done;       /* have said BYE ... */
+    uint64_t loaded;             /* to so many barriers of loads all workers have come ... */
+    uint64_t loaded_mark;        /* ... which was told with this one: */
+    uint64_t done_mark;          /* so often lanes had to hear of more */
 
     uint64_t end_ns; /* ENDING: no waiting beyond */
     bool lingers;    /* ... and not before: there may be members who were not let in yet */

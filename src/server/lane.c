@@ -81,8 +81,9 @@ hello(void *owner, struct psi_hello *hello_p)
     hello_p->incarnation = lane->joined ? lane->job.incarnation : 0;
     hello_p->life = lane->life;
     hello_p->kernel_revision = PSI_KERNEL_REVISION;
-    hello_p->job = lane->joined || lane->is_promoted || lane->mirror != NULL ? lane->job.job : 0;
-    hello_p->view = lane->is_promoted && !lane->joined ? lane->copied_view : lane->view.id;
+    hello_p->job = lane->joined || lane->promoted != 0 || lane->mirror != NULL ? lane->job.job : 0;
+    hello_p->view = lane->promoted != 0 && !lane->joined ? lane->copied_view : lane->view.id;
+    hello_p->pair = lane->joined ? 0 : lane->promoted;
     snprintf(hello_p->address, sizeof(hello_p->address), "%s", lane->address);
 }
 
@@ -174,7 +175,7 @@ on_up(void *owner, const struct psi_welcome *welcome)
     }
     lane->job = *welcome;
     lane->joined = true;
-    if (!lane->is_promoted) {
+    if (lane->promoted == 0) {
         lane->kept = welcome->incarnation;
     }
     size_windows(lane, welcome->workers);

@@ -209,7 +209,7 @@ welcome_of(const struct lane_bed *bed)
         .incarnation = bed->life,
         .survives = bed->survives,
         .workers = bed->workers,
-        .servers = 1,
+        .servers = bed->survives ? 2 : 1,
         .heartbeat_ms = 250,
         .dead_ms = 60000,
         .job = JOB,
@@ -329,10 +329,10 @@ struct lane_bed *
 lane_bed_start_standby(uint32_t workers)
 {
     struct lane_bed *bed = create(workers, 1, true);
-    struct psi_welcome welcome = welcome_of(bed);
+    struct psi_welcome welcome;
 
-    welcome.survives = true;
-    welcome.servers = 2;
+    bed->survives = true;
+    welcome = welcome_of(bed);
     world_settle(&bed->world);
     world_settle(&bed->world);
     bed->master = peer_create(bed, world_to(&bed->world, "test://master"));

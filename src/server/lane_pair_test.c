@@ -177,6 +177,32 @@ assert_same(const struct two *two)
     }
 }
 
+static struct psi_hello
+hear_hello(struct peer *peer)
+{
+    const struct world_heard *heard = hear(peer, PSI_FRAME_HELLO);
+    struct psi_hello hello;
+
+    assert_non_null(heard);
+    assert_int_equal(psi_hello_decode(heard->body, heard->frame.payload_bytes, &hello, NULL),
+                     PSD_OK);
+    return hello;
+}
+
+/* The master refuses to let it in. */
+static void
+refuse(struct lane_bed *bed, psd_status status)
+{
+    const struct psi_verdict verdict = {.status = status, .text = "its place is taken"};
+    uint8_t bytes[256];
+    struct psi_pack pack;
+
+    psi_pack_init(&pack, bytes, sizeof(bytes));
+    psi_verdict_encode(&pack, &verdict);
+    say(bed, bed->master, (struct psi_frame){.type = PSI_FRAME_REFUSE}, bytes, pack.used);
+    world_settle(&bed->world);
+}
+
 static bool
 is_called_eligible(struct lane_bed *bed)
 {
@@ -380,18 +406,20 @@ test_a_copy_hears_its_owner_alone(void **state)
                               .incarnation = 1,
                               .life = 4712,
                               .kernel_revision = PSI_KERNEL_REVISION,
-                              .job = bed->lane->job.job};
+                              .job = bed->lane->job.job,
+                              .pair = NUMBER};
 
     (void)state;
     order(bed, &place);
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < 3; i++) {
         struct peer *peer = &bed->peer[bed->peers++];
         const struct psi_frame frame = {.type = PSI_FRAME_HELLO};
 
         peer->line = world_accept(&bed->world);
         WORLD_SAY(&bed->world, peer->line, &frame, hello, &hello);
-        assert_int_equal(is_gone(peer), i == 0);
+        assert_int_equal(is_gone(peer), i < 2);
         hello.life = 4711;
+        hello.pair = i == 0 ? NUMBER + (UINT64_C(1) << 32) : NUMBER; /* of another master's */
     }
     lane_bed_stop(bed);
 }
@@ -586,6 +614,141 @@ test_nobody_waits_for_room_that_is_not_needed(void **state)
     stop(&two);
 }
 
+/* If this fails, a copy that connects again and again, and never has anything, holds up workers for
+ * ever. */
+static void
+test_a_copy_that_only_comes_back_is_given_up(void **state)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+
+    (void)state;
+    open_kind(two.owner, 0, PSD_INIT_ZERO);
+    settle(&two);
+    two.owner->lane->job.dead_ms = 1000;
+    push(two.owner, 0, 0, 1, 1);
+    push(two.owner, 1, 0, 1, 2);
+    for (unsigned i = 0; i < 4; i++) {
+        assert_null(hear(two.owner->master, PSI_FRAME_PAIR_LOST));
+        world_hang_up(two.from_owner->line, "cut");
+        world_hang_up(two.to_copy->line, "cut");
+        world_wait(&two.owner->world, 500);
+        join_lines(&two);
+        to_owner(&two); /* what it has, which is nothing new */
+    }
+    assert_non_null(hear(two.owner->master, PSI_FRAME_PAIR_LOST));
+    stop(&two);
+}
+
+/* If this fails, a worker hears that its push was taken, which added nothing, and the copy that takes
+ * the place has not heard of it: it refuses the next. */
+static void
+test_a_push_that_adds_nothing_waits_for_the_copy(void **state)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+
+    (void)state;
+    open_kind(two.owner, 2, PSD_INIT_ZERO);
+    settle(&two);
+    say(two.owner, two.owner->worker[0],
+        (struct psi_frame){
+            .type = PSI_FRAME_PUSH, .flags = PSI_FLAG_EMPTY, .table = TABLE, .request = 1},
+        NULL, 0);
+    assert_false(is_acked(two.owner, 0));
+    settle(&two);
+    assert_true(is_acked(two.owner, 0));
+    assert_int_equal(chunk_of(two.copy)->clock.next[0], 1);
+    assert_same(&two);
+    stop(&two);
+}
+
+/* If this fails, what waits for a slow copy grows with every push; or pushes that went as one whole
+ * chunk are told before the copy has it. */
+static void
+test_many_changes_become_one(void **state)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+    const uint64_t before = two.owner->lane->pair->last;
+
+    (void)state;
+    open_kind(two.owner, PSD_STALENESS_UNBOUNDED, PSD_INIT_ZERO);
+    for (uint32_t i = 0; i < 20; i++) {
+        push(two.owner, i % 2, i / 2, i / 2 + 1, 1 + (float)i);
+    }
+    assert_true(two.owner->lane->pair->last <= before + 1 + 3); /* the table, and three changes */
+    assert_false(is_acked(two.owner, 0));
+    settle(&two);
+    for (uint32_t i = 0; i < 20; i++) {
+        assert_true(is_acked(two.owner, i % 2));
+    }
+    assert_same(&two);
+    assert_memory_equal(chunk_of(two.owner)->marks, chunk_of(two.copy)->marks,
+                        2 * sizeof(struct psi_mark));
+    push(two.owner, 0, 10, 11, 7); /* one by one again */
+    settle(&two);
+    assert_true(is_acked(two.owner, 0));
+    assert_same(&two);
+    stop(&two);
+}
+
+/* If this fails, a decision that somebody acted on is forgotten when the lane that knew it dies
+ * together with the master; or its copy, which had heard of it, does not tell the next one. */
+static void
+test_nothing_is_done_by_a_view_that_the_copy_lacks(void **state)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+    const struct psi_view_table left = {.id = TABLE, .left_at = 0};
+
+    (void)state;
+    settle(&two);
+    open_table(two.owner, TABLE,
+               &(struct psd_table_args){.struct_size = sizeof(struct psd_table_args),
+                                        .name = "g",
+                                        .dtype = PSD_F32,
+                                        .use = PSD_USE_SUM,
+                                        .dims = 1,
+                                        .shape = {ELEMENTS}});
+    settle(&two);
+    push(two.owner, 0, 0, 1, 1);
+    propose(two.owner, 1, true);
+    commit(two.owner, &left, 1, true);
+    assert_int_equal(chunk_of(two.owner)->clock.version, 0); /* though nobody is missing now */
+    assert_false(is_acked(two.owner, 0));
+    settle(&two);
+    assert_int_equal(chunk_of(two.owner)->clock.version, 1);
+    assert_true(is_acked(two.owner, 0));
+
+    (void)meet_master(two.copy, 2);
+    assert_non_null(hear(two.copy->master, PSI_FRAME_VIEW_COMMIT));
+    assert_non_null(hear(two.copy->master, PSI_FRAME_ELIGIBLE));
+    stop(&two);
+}
+
+/* If this fails, a copy whose place another one has keeps what it had, and is another's copy with
+ * that. */
+static void
+test_a_promoted_copy_that_is_refused_forgets(void **state)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+    uint32_t server;
+    uint32_t lane;
+
+    (void)state;
+    open_kind(two.owner, 0, PSD_INIT_ZERO);
+    settle(&two);
+    say(two.copy, two.copy->master,
+        (struct psi_frame){.type = PSI_FRAME_TAKE_PLACE, .step = 1, .seq = NUMBER}, NULL, 0);
+    assert_true(lane_took_place(two.copy->lane, &server, &lane));
+    world_wait(&two.copy->world, 20);
+    world_settle(&two.copy->world);
+    two.copy->master = peer_at(two.copy, "test://master");
+    assert_int_equal(hear_hello(two.copy->master).pair, NUMBER);
+    refuse(two.copy, PSD_ERR_STATE);
+    assert_true(two.copy->lane->config.is_standby);
+    assert_null(two.copy->lane->tables);
+    assert_int_equal(two.copy->lane->promoted, 0);
+    stop(&two);
+}
+
 int
 main(void)
 {
@@ -603,6 +766,11 @@ main(void)
         cmocka_unit_test(test_rounds_wait_for_room_for_their_sums),
         cmocka_unit_test(test_sums_stay_until_the_copy_has_them),
         cmocka_unit_test(test_nobody_waits_for_room_that_is_not_needed),
+        cmocka_unit_test(test_a_copy_that_only_comes_back_is_given_up),
+        cmocka_unit_test(test_a_push_that_adds_nothing_waits_for_the_copy),
+        cmocka_unit_test(test_many_changes_become_one),
+        cmocka_unit_test(test_nothing_is_done_by_a_view_that_the_copy_lacks),
+        cmocka_unit_test(test_a_promoted_copy_that_is_refused_forgets),
     };
 
     return cmocka_run_group_tests_name("lane_pair", tests, NULL, NULL);

@@ -36,6 +36,17 @@ free_mirror(struct lane *lane)
     lane->mirror = NULL;
 }
 
+/* All that it was told. */
+static void
+forget_contents(struct lane *lane)
+{
+    tables_destroy(lane);
+    journal_free(lane);
+    global_step_clear(lane);
+    lane->journal = (struct journal){0};
+    lane->kept = 0;
+}
+
 void
 mirror_forget(struct lane *lane)
 {
@@ -43,12 +54,19 @@ mirror_forget(struct lane *lane)
         return;
     }
     end_session(lane->mirror);
-    tables_destroy(lane);
-    journal_free(lane);
-    global_step_clear(lane);
-    lane->journal = (struct journal){0};
-    lane->kept = 0;
+    forget_contents(lane);
     free_mirror(lane);
+}
+
+void
+mirror_refused(struct lane *lane)
+{
+    if (lane->promoted == 0) {
+        return;
+    }
+    forget_contents(lane);
+    lane->promoted = 0;
+    lane->copied_view = 0;
 }
 
 void
@@ -107,7 +125,7 @@ mirror_promote(struct lane *lane, uint64_t number)
     }
     end_session(lane->mirror);
     free_mirror(lane);
-    lane->is_promoted = true;
+    lane->promoted = number;
     psi_fail_point(server_copy_promoted);
     return true;
 }
@@ -118,9 +136,7 @@ static void
 acknowledge(const struct lane *lane, psd_status refused, const char *text)
 {
     const struct mirror *mirror = lane->mirror;
-    const struct psi_frame frame = {.type = PSI_FRAME_REPLICATE_ACK,
-                                    .seq = mirror->applied,
-                                    .request = (uint32_t)mirror->number};
+    const struct psi_frame frame = {.type = PSI_FRAME_REPLICATE_ACK, .seq = mirror->applied};
     struct session *session = mirror->session;
     psd_status status;
 
@@ -144,9 +160,10 @@ mirror_hello(struct session *session, const struct psi_hello *hello, struct psd_
 
     if (mirror == NULL || hello->rank != mirror->owner.server ||
         hello->lane != mirror->owner.lane || hello->life != mirror->owner.life ||
-        hello->job != lane->job.job) {
-        return psi_fail(err, PSD_ERR_BUSY, "HELLO of server %u lane %u: no copy of that life here",
-                        hello->rank, hello->lane);
+        hello->pair != mirror->number || hello->job != lane->job.job) {
+        return psi_fail(err, PSD_ERR_BUSY,
+                        "HELLO of server %u lane %u: no copy %llx of that life here", hello->rank,
+                        hello->lane, (unsigned long long)hello->pair);
     }
     if (hello->kernel_revision != PSI_KERNEL_REVISION) {
         psi_guest_refuse(&session->guest, PSD_ERR_VERSION, "computes with other kernels");
@@ -202,8 +219,7 @@ hear(struct session *session, const void *payload, size_t bytes, struct psd_erro
     struct mirror *mirror = lane->mirror;
     const struct psi_frame *frame = &session->guest.inbox.frame;
 
-    if (mirror == NULL || mirror->session != session ||
-        frame->request != (uint32_t)mirror->number) {
+    if (mirror == NULL || mirror->session != session) {
         return psi_fail(err, PSD_ERR_BUSY, "%s: of another copy", psi_frame_type_name(frame->type));
     }
     if (mirror->is_broken || frame->seq <= mirror->applied) {
@@ -219,6 +235,7 @@ hear(struct session *session, const void *payload, size_t bytes, struct psd_erro
                 mirror->owner.lane, mirror->owner.server, err->text);
         mirror->is_broken = true;
         acknowledge(lane, err->status, err->text);
+        mirror_lost(lane, mirror->number, err->text);
         return PSD_OK;
     }
     mirror->applied = frame->seq;
@@ -239,13 +256,31 @@ mirror_frame(struct session *session, const void *payload, size_t bytes, struct 
     return status;
 }
 
+/* The owner may die before it has told: nobody may wait for this copy to take a place. */
 void
-mirror_tell(const struct lane *lane)
+mirror_lost(const struct lane *lane, uint64_t number, const char *text)
+{
+    const struct psi_frame frame = {.type = PSI_FRAME_PAIR_LOST, .seq = number};
+
+    if (psi_master_link_is_up(&lane->master)) {
+        (void)psi_post_error(lane->master.peer.conn, &frame, PSD_ERR_PEER_LOST, 0, text);
+    }
+}
+
+void
+mirror_tell(const struct lane *lane, const struct psi_welcome *welcome)
 {
     const struct mirror *mirror = lane->mirror;
+    const struct psi_frame view = {.type = PSI_FRAME_VIEW_COMMIT, .view = lane->copied_view};
     struct psi_frame frame = {.type = PSI_FRAME_ELIGIBLE};
 
-    if (mirror != NULL && !mirror->is_broken) {
+    if (mirror != NULL && mirror->view != NULL && welcome->view == 0 &&
+        welcome->term > psi_view_term(lane->copied_view)) {
+        (void)psi_post_body(lane->master.peer.conn, &view, mirror->view, mirror->view_bytes);
+    }
+    if (mirror != NULL && mirror->is_broken) {
+        mirror_lost(lane, mirror->number, "it is broken");
+    } else if (mirror != NULL) {
         frame.seq = mirror->number;
         frame.rank = (uint16_t)mirror->owner.server;
         frame.chunk = mirror->owner.lane;

@@ -22,9 +22,8 @@
 #define MS_NS UINT64_C(1000000)
 
 enum {
-    SNAPSHOT_BYTES = 8 << 20, /* on their way: changes queue up behind them */
-    SLOW_MS = 1000,           /* before a line about a copy that is slow, ... */
-    SLOW_LINE_MS = 10000,     /* ... and between two of them */
+    SLOW_MS = 1000,       /* before a line about a copy that is slow, ... */
+    SLOW_LINE_MS = 10000, /* ... and between two of them */
 };
 
 bool
@@ -65,6 +64,7 @@ hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
     hello_p->kernel_revision = PSI_KERNEL_REVISION;
     hello_p->job = lane->job.job;
     hello_p->view = lane->view.id;
+    hello_p->pair = lane->pair->number;
 }
 
 static void
@@ -74,8 +74,7 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
 
     (void)peer;
     (void)welcome;
-    lane->pair->is_met = false; /* it says next what it has */
-    lane->pair->heard_ns = psi_now_ns(lane->env);
+    lane->pair->is_met = false; /* it says next what it has; only that is a sign of life */
 }
 
 static void
@@ -96,52 +95,26 @@ on_refused(void *owner, struct psi_peer *peer, const struct psi_verdict *verdict
     pair_break(owner, "refused: %.300s", verdict->text);
 }
 
-/* The copy has a parcel: what waited for it may be told. */
-static void
-parcel_arrived(struct lane *lane, const struct parcel *parcel)
-{
-    const struct table *table = table_find(lane, parcel->frame.table);
-    struct chunk *chunk = table == NULL ? NULL : table_chunk(table, parcel->frame.chunk);
-    struct pair *pair = lane->pair;
-
-    if (chunk == NULL ||
-        (parcel->frame.type != PSI_FRAME_REPLICATE && parcel->frame.type != PSI_FRAME_SNAPSHOT)) {
-        return;
-    }
-    if (chunk->copy.mode == COPY_JOINING && chunk->copy.snapshot == parcel->frame.seq) {
-        chunk->copy.mode = COPY_PAIRED;
-        pair->unpaired--;
-        if (chunk->copy.last > pair->told_alone) {
-            pair->told_alone = chunk->copy.last;
-        }
-    }
-    if (chunk->copy.load == parcel->frame.seq) {
-        chunk->copy.load = 0;
-    }
-    if (parcel->frame.type == PSI_FRAME_REPLICATE && chunk->copy.mode == COPY_PAIRED &&
-        parcel->version > chunk->clock.committed) {
-        chunk->clock.committed = parcel->version;
-        psi_fail_point(server_pair_committed);
-    }
-    round_go_on(lane, chunk);
-}
-
 static psd_status
 acked(struct lane *lane, const struct psi_frame *frame, struct psd_error *err)
 {
     struct pair *pair = lane->pair;
     struct parcel *parcel;
+    bool lacked_view;
 
     if (frame->seq > pair->last || frame->seq < pair->acked) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "REPLICATE_ACK of %llu, expected %llu to %llu",
                         (unsigned long long)frame->seq, (unsigned long long)pair->acked,
                         (unsigned long long)pair->last);
     }
+    if (frame->seq > pair->acked || pair->first == NULL) { /* else it only came back */
+        pair->heard_ns = psi_now_ns(lane->env);
+    }
+    lacked_view = !pair_has_view(lane);
     pair->acked = frame->seq;
     psi_fail_point(server_pair_acked);
-    pair->heard_ns = psi_now_ns(lane->env);
     while (!lane->finished && (parcel = pair_take_acked(pair)) != NULL) {
-        parcel_arrived(lane, parcel);
+        pair_parcel_arrived(lane, parcel);
         parcel_free(parcel);
     }
     if (!pair->is_met) {
@@ -152,6 +125,9 @@ acked(struct lane *lane, const struct psi_frame *frame, struct psd_error *err)
         pair_slots_go_on(lane);
     }
     pair_steps_answer(lane);
+    if (lacked_view && pair_has_view(lane)) {
+        rounds_try_close_all(lane);
+    }
     return PSD_OK;
 }
 
@@ -165,9 +141,6 @@ on_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes, struct
     if (frame->type != PSI_FRAME_REPLICATE_ACK) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s from a copy: not expected",
                         psi_frame_type_name(frame->type));
-    }
-    if (frame->request != (uint32_t)lane->pair->number) {
-        return psi_fail(err, PSD_ERR_BUSY, "a copy of another number");
     }
     if (frame->status == PSD_OK) {
         return acked(lane, frame, err);
@@ -324,69 +297,7 @@ pair_ended(struct lane *lane, uint64_t number)
     psi_fail_point(server_pair_ended);
 }
 
-/* ---- what happens on the lane -------------------------------------------------------------- */
-
-/* Its values came from outside: all of it is said anew. */
-void
-pair_loaded(struct lane *lane, struct chunk *chunk)
-{
-    struct parcel *parcel;
-
-    if (lane->pair == NULL || !pair_has_table(chunk->table) || chunk->copy.mode == COPY_ALONE) {
-        return;
-    }
-    parcel = lane->pair->is_broken ? NULL : parcel_of_chunk(lane, chunk);
-    if (parcel == NULL) {
-        pair_break(lane, "no memory to tell it of table %s", chunk->table->spec.name);
-    } else {
-        chunk->copy.last = pair_enqueue(lane, parcel);
-    }
-    if (chunk->copy.mode == COPY_PAIRED) {
-        chunk->copy.load = parcel == NULL ? UINT64_MAX : chunk->copy.last;
-    }
-}
-
-/* A new table: the copy makes the same initial values, and hears of every change from the first on.
- * No snapshot is needed. */
-void
-pair_table_opened(struct lane *lane, struct table *table, const void *body, size_t bytes)
-{
-    struct parcel *parcel;
-
-    if (lane->pair == NULL || !pair_has_table(table)) {
-        return;
-    }
-    for (uint64_t i = 0; i < table->chunk_count; i++) {
-        table->chunks[i].copy = (struct chunk_copy){.mode = COPY_PAIRED};
-    }
-    parcel = parcel_of_body(PSI_FRAME_TABLE_OPEN, table->id, body, bytes);
-    if (parcel == NULL) {
-        pair_break(lane, "no memory to tell it of table %s", table->spec.name);
-    } else {
-        pair_enqueue(lane, parcel);
-    }
-}
-
-void
-pair_table_dropped(struct lane *lane, const struct table *table)
-{
-    struct parcel *parcel;
-
-    if (lane->pair == NULL || !pair_has_table(table)) {
-        return;
-    }
-    for (uint64_t i = 0; i < table->chunk_count; i++) {
-        lane->pair->unpaired -= table->chunks[i].copy.mode != COPY_PAIRED;
-    }
-    lane->pair->alone -= table->alone;
-    pair_slots_forget(lane->pair, table);
-    parcel = parcel_of_body(PSI_FRAME_TABLE_DROP, table->id, NULL, 0);
-    if (parcel == NULL) {
-        pair_break(lane, "no memory to tell it of table %s", table->spec.name);
-    } else {
-        pair_enqueue(lane, parcel);
-    }
-}
+/* ---- views --------------------------------------------------------------------------------- */
 
 void
 pair_view(struct lane *lane, const void *body, size_t bytes)
@@ -399,52 +310,26 @@ pair_view(struct lane *lane, const void *body, size_t bytes)
     parcel = parcel_of_body(PSI_FRAME_VIEW_COMMIT, 0, body, bytes);
     if (parcel == NULL) {
         pair_break(lane, "no memory to tell it of view %u", lane->view.id);
+        lane->pair->view = UINT64_MAX;
     } else {
-        pair_enqueue(lane, parcel);
+        lane->pair->view = pair_enqueue(lane, parcel);
     }
 }
 
-/* ---- snapshots, by turns ------------------------------------------------------------------- */
-
-/* A chunk that is ALONE; NULL: none whose memory is ready. */
-static struct chunk *
-find_alone(const struct lane *lane)
+void
+pair_view_comes(struct lane *lane, bool comes)
 {
-    for (struct table *table = lane->tables; table != NULL; table = table->next) {
-        if (table->alone == 0 || table->prepared < table->chunk_count) {
-            continue;
-        }
-        while (table->chunks[table->alone_at].copy.mode != COPY_ALONE) {
-            table->alone_at = (table->alone_at + 1) % table->chunk_count;
-        }
-        return &table->chunks[table->alone_at];
+    if (lane->pair != NULL) {
+        lane->pair->view_comes = comes;
     }
-    return NULL;
 }
 
-static void
-send_snapshots(struct lane *lane)
+bool
+pair_has_view(const struct lane *lane)
 {
-    struct pair *pair = lane->pair;
+    const struct pair *pair = lane->pair;
 
-    while (pair->alone > 0 && pair->bytes < SNAPSHOT_BYTES && pair->is_met && !pair->is_broken) {
-        struct chunk *chunk = find_alone(lane);
-        struct parcel *parcel = chunk == NULL ? NULL : parcel_of_chunk(lane, chunk);
-
-        if (chunk == NULL) {
-            return;
-        }
-        if (parcel == NULL) {
-            pair_break(lane, "no memory for a snapshot of table %s", chunk->table->spec.name);
-            return;
-        }
-        chunk->copy.mode = COPY_JOINING;
-        chunk->copy.snapshot = pair_enqueue(lane, parcel);
-        psi_fail_point(server_pair_snapshot_queued);
-        chunk->copy.last = chunk->copy.snapshot;
-        chunk->table->alone--;
-        pair->alone--;
-    }
+    return pair == NULL || !pair->is_eligible || (pair->acked >= pair->view && !pair->view_comes);
 }
 
 /* ---- time ---------------------------------------------------------------------------------- */
@@ -527,7 +412,7 @@ pair_tick(struct lane *lane, uint64_t now_ns)
     }
     psi_peer_tick(&pair->peer, now_ns);
     look_at_silence(lane, now_ns);
-    send_snapshots(lane);
+    pair_send_snapshots(lane);
     become_eligible(lane);
     pair_pump(lane);
     if (pair->is_broken && !pair->is_lost_told) {

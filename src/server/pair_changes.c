@@ -4,6 +4,10 @@
  * The sum of a round is written for the copy by the very pass that applies it, so the parcel is there
  * before the round closes. A single gradient, of tables without rounds, is copied.
  *
+ * What is on its way to a copy that is slow is bounded: a chunk in rounds has one change at a time. Of
+ * one without, three go by themselves; if there are more, the whole chunk goes once, when the copy
+ * has those three (pair_chunks.c), and their pushes wait for it.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <string.h>
@@ -12,6 +16,7 @@
 
 enum {
     JOINING_BYTES = 64 << 20, /* more than that, and a chunk that is not PAIRED begins anew */
+    CHANGES_MAX = 3,          /* of a chunk on their way; more of them go as one whole chunk */
 };
 
 /* So much is on its way that what is not PAIRED had better begin anew, later. */
@@ -67,6 +72,10 @@ pair_changed(struct lane *lane, struct chunk *chunk, const struct closed_round *
 {
     struct parcel *parcel = round->parcel;
 
+    if (chunk->copy.waiting == CHANGES_MAX || chunk->copy.is_behind) {
+        chunk->copy.is_behind = true; /* a single one, too */
+        return;
+    }
     if (parcel == NULL) { /* a single gradient, or none */
         parcel = pair_about_to_change(lane, chunk, round);
         if (parcel != NULL && round->leaf_count > 0) {
@@ -80,6 +89,8 @@ pair_changed(struct lane *lane, struct chunk *chunk, const struct closed_round *
         return;
     }
     parcel_tell_change(parcel, chunk, round);
+    parcel->is_change = chunk->copy.mode == COPY_PAIRED;
+    chunk->copy.waiting += parcel->is_change;
     chunk->copy.last = pair_enqueue(lane, parcel);
     pair_pump(lane); /* the copy works while this lane does */
 }

@@ -53,9 +53,11 @@ pair_enqueue(struct lane *lane, struct parcel *parcel)
 {
     struct pair *pair = lane->pair;
 
+    if (pair->first == NULL && pair->is_met) {
+        pair->heard_ns = psi_now_ns(lane->env); /* from now on it is waited for */
+    }
     parcel->frame.seq = ++pair->last;
     parcel->frame.view = lane->view.id;
-    parcel->frame.request = (uint32_t)pair->number;
     parcel->frame.incarnation = (uint16_t)lane->kept;
     *pair->end = parcel;
     pair->end = &parcel->next;

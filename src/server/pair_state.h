@@ -35,13 +35,16 @@ struct chunk_copy {
     uint64_t snapshot; /* JOINING: of the snapshot that makes it PAIRED */
     uint64_t last;     /* of the last change that was sent */
     uint64_t load;     /* values from outside that nobody may hear of before the copy has them */
+    uint32_t waiting;  /* PAIRED: changes that the copy may lack, ... */
+    bool is_behind;    /* ... and there were more: the whole chunk goes when it has those */
 };
 
 /* One frame to the copy. */
 struct parcel {
     struct parcel *next;
     struct psi_frame frame; /* its seq is the number of the parcel */
-    uint64_t version;       /* REPLICATE: of the chunk, with it */
+    bool is_change;         /* pushes of a chunk wait for it: ... */
+    uint64_t version;       /* ... of the chunk, with it */
     uint8_t *body;          /* behind the struct, or in a slot */
     size_t bytes;
     bool in_slot;
@@ -86,9 +89,11 @@ struct pair {
     uint64_t acked;        /* the copy has all up to this one */
     uint64_t begun;        /* up to this one they say what there was before the copy */
     uint64_t told_alone;   /* up to this one they were told of without the copy */
+    uint64_t view;         /* this one has the view of the lane ... */
+    bool view_comes;       /* ... or it is just being taken */
     uint64_t bytes;        /* of all parcels */
     struct sum_slots slots;
-    uint64_t heard_ns; /* when it last said something */
+    uint64_t heard_ns; /* when it last had something, or there was nothing to be had */
     uint64_t warn_ns;  /* when to say next that it is slow */
     uint64_t unpaired; /* chunks that are not PAIRED ... */
     uint64_t alone;    /* ... of which are ALONE */
@@ -176,11 +181,23 @@ void pair_destroy(struct lane *lane);
 /* It cannot go on, and answers wait: the master is to end it. */
 void pair_break(struct lane *lane, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+void pair_view(struct lane *lane, const void *body, size_t bytes);
+void pair_view_comes(struct lane *lane, bool comes); /* that the copy cannot have yet */
+
+/* Has the copy, if there is a whole one, the view of the lane? Until then nothing is done on the
+ * strength of it: if the lane died now, together with the master, nobody would know of it. */
+bool pair_has_view(const struct lane *lane);
+
+/* ------------------------------------------------------------------------ pair_chunks.c --- */
+
+/* The copy has a parcel: what waited for it may be told. */
+void pair_parcel_arrived(struct lane *lane, const struct parcel *parcel);
+void pair_send_snapshots(struct lane *lane);
+
 /* What happens on the lane. */
 void pair_loaded(struct lane *lane, struct chunk *chunk);
 void pair_table_opened(struct lane *lane, struct table *table, const void *body, size_t bytes);
 void pair_table_dropped(struct lane *lane, const struct table *table);
-void pair_view(struct lane *lane, const void *body, size_t bytes);
 
 /* ----------------------------------------------------------------------- pair_changes.c --- */
 
@@ -210,6 +227,9 @@ psd_status mirror_ordered(struct lane *lane, const void *body, size_t bytes, str
 void mirror_ended(struct lane *lane, uint64_t number); /* UNPAIR */
 void mirror_forget(struct lane *lane);
 bool mirror_promote(struct lane *lane, uint64_t number); /* false: it is no such copy */
+/* Tells the master that there is no such copy here, or none any more. */
+void mirror_lost(const struct lane *lane, uint64_t number, const char *text);
+void mirror_refused(struct lane *lane); /* the place was given to it, and another has it */
 psd_status mirror_hello(struct session *session, const struct psi_hello *hello,
                         struct psd_error *err);
 psd_status mirror_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err);
@@ -217,7 +237,8 @@ psd_status mirror_frame(struct session *session, const void *payload, size_t byt
                         struct psd_error *err);
 void mirror_session_gone(const struct session *session);
 void mirror_tick(struct lane *lane);
-void mirror_tell(const struct lane *lane); /* to a master that may not know whose copy it is */
+/* To a master that may not know whose copy it is, or which view there was. */
+void mirror_tell(const struct lane *lane, const struct psi_welcome *welcome);
 
 /* ----------------------------------------------------------------------- mirror_apply.c --- */
 

@@ -119,7 +119,7 @@ park(struct chunk *chunk, const struct session *session, struct psd_error *err)
 {
     struct parked asked = asked_by(session, chunk);
 
-    asked.after += (asked.flags & PSI_FLAG_EMPTY) == 0;
+    asked.after++;
     return keep(chunk, session, &asked, err);
 }
 

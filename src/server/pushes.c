@@ -233,6 +233,7 @@ apply_alone(struct session *session, struct chunk *chunk, struct slot *slot)
         slot_give(&lane->pool, slot);
         return; /* the job has failed, everybody is being told */
     }
+    chunk->clock.version += empty; /* that it was pushed is news by itself */
     if (chunk->marks != NULL) {
         chunk->marks[session->rank] = alone.mark;
     } else {

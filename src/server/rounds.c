@@ -220,7 +220,8 @@ skip_rounds(struct lane *lane, struct chunk *chunk)
 void
 round_try_close(struct lane *lane, struct chunk *chunk)
 {
-    if (!psi_spec_synchronous(&chunk->table->spec) || !chunk->ready || lane->frozen_rank >= 0) {
+    if (!psi_spec_synchronous(&chunk->table->spec) || !chunk->ready || lane->frozen_rank >= 0 ||
+        !pair_has_view(lane)) {
         return;
     }
     while (chunk->clock.committed == chunk->clock.version &&

@@ -21,6 +21,7 @@ standby_begin(struct lane *lane)
     lane->stands_by = false;
     lane->stood_down = true;
     lane->config.is_standby = true;
+    mirror_refused(lane);
     psi_log(&lane->log, PSI_LOG_INFO, "STANDS-BY",
             "lane %u of server %u: another server has its place and all that was in it; it stands "
             "by",
@@ -41,7 +42,7 @@ standby_welcomed(struct lane *lane, const struct psi_welcome *welcome)
     if (lane->rows == 0) {
         lane->job = *welcome;
     }
-    mirror_tell(lane);
+    mirror_tell(lane, welcome);
 }
 
 psd_status
@@ -60,7 +61,8 @@ standby_take_place(struct lane *lane, const struct psi_frame *order, struct psd_
     if (order->seq != 0) {
         has_all = mirror_promote(lane, order->seq);
         if (!has_all) {
-            return psi_fail(err, PSD_ERR_PROTOCOL, "TAKE_PLACE: no copy of that number here");
+            mirror_lost(lane, order->seq, "no whole copy of that number");
+            return PSD_OK;
         }
     }
     mirror_forget(lane);

@@ -288,7 +288,7 @@ struct lane {
     struct pair *pair;        /* owned; NULL: it has no copy */
     bool goes_alone;          /* ... from the next tick on */
     struct mirror *mirror;    /* owned; NULL: it is no copy */
-    bool is_promoted;         /* it was one, and has the place now */
+    uint64_t promoted;        /* by this number it was one, and has been given the place; 0: no */
     uint32_t copied_view;     /* ... the view that its owner had */
     uint32_t kept;            /* the first life of its place of which it has what was told */
 

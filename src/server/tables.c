@@ -294,7 +294,7 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
                         info->spec.name, lane->config.server);
     }
     /* A copy has all that was told. A table that it has not heard of is as it was opened. */
-    if (info->again && !lane->is_promoted &&
+    if (info->again && lane->promoted == 0 &&
         !(lane->job.survives && psi_spec_survives(&info->spec))) {
         return psi_fail(err, PSD_ERR_PROTOCOL,
                         "table %s: what server %u had of it was lost, and is not made anew",

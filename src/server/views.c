@@ -235,7 +235,7 @@ on_view(void *owner, const struct psi_view *old, const struct psi_view *now, str
         lane->told_by_ns = psi_now_ns(lane->env) + lane->job.dead_ms * MS_NS;
     }
     unfreeze(lane);
-    if (lane->is_promoted && lane->since == now->id) {
+    if (lane->promoted != 0 && lane->since == now->id) {
         take_members(lane, now);
     }
     /* A master that returned says again what the last one had decided: to most it is not new. */
@@ -262,7 +262,9 @@ view_arrived(struct lane *lane, const void *body, size_t bytes, struct psd_error
     }
     memcpy(copy, body, bytes);
     psi_fail_point(server_view_arrived);
+    pair_view_comes(lane, true);
     status = psi_follow_view(&lane->view, body, bytes, on_view, lane, &ack.id, err);
+    pair_view_comes(lane, false);
     if (lane->view.id != had) {
         free(lane->journal.view);
         lane->journal.view = copy;

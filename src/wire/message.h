@@ -77,6 +77,8 @@ struct psi_hello {
     uint32_t term; /* of the last master that it has met; 0: none yet */
     uint32_t view; /* the one it has; 0: none yet */
     bool tells;    /* to the master: it understands SUBSCRIBE, and answers with METRICS */
+    uint64_t pair; /* to a copy: the number under which it is one; to the master, by a copy that was
+                      told to take a place: under which it was; 0: neither */
 };
 
 /* WELCOME by the master. */

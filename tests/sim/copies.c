@@ -115,7 +115,7 @@ static bool
 is_last(const struct job *job, const struct lane *lane)
 {
     return (lane->mirror != NULL && !is_alive(job, lane->mirror->owner.life)) ||
-           (lane->is_promoted && !lane->joined);
+           (lane->promoted != 0 && !lane->joined);
 }
 
 bool

@@ -734,6 +734,22 @@ may_miss_the_end(const struct job *job, const struct lane_host *lane)
             (lane->exit_code == PSI_EXIT_MASTER_LOST || deposed_has_ended_it(job)));
 }
 
+/* The place of another lane of this life was still that of a life that had died: with the first lane
+ * that is refused the process ends. */
+static bool
+is_half(const struct job *job, const struct lane_host *lane)
+{
+    for (unsigned i = 0; i < job->lanes; i++) {
+        const struct lane_host *other = &job->lane[i];
+
+        if (other->server == lane->server && other->life == lane->life &&
+            other->exit_code == PSI_EXIT_REFUSED) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void
 judge_lane(struct job *job, const struct lane_host *lane)
 {
@@ -744,6 +760,9 @@ judge_lane(struct job *job, const struct lane_host *lane)
         (lane->life > 0 &&
          (lane->exit_code == PSI_EXIT_REFUSED || lane->exit_code == PSI_EXIT_START_TIMEOUT))) {
         return; /* the latter came when all was over */
+    }
+    if (lane->life > 0 && lane->exit_code == PSI_EXIT_FENCED && is_half(job, lane)) {
+        return;
     }
     if (job->plan.faults.exiles > 0 &&
         (lane->exit_code == PSI_EXIT_FENCED || lane->exit_code == PSI_EXIT_MASTER_LOST ||

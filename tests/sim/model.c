@@ -550,7 +550,7 @@ model_observe(struct model *model, const struct lane *lane)
         }
         for (uint64_t i = 0; i < table->chunk_count && !model->sim->failed; i++) {
             if (!is_history(model, (unsigned)index, lane, &table->chunks[i])) {
-                observe_chunk(model, (unsigned)index, &table->chunks[i], lane->is_promoted);
+                observe_chunk(model, (unsigned)index, &table->chunks[i], lane->promoted != 0);
             }
         }
     }

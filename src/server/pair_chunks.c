@@ -1,0 +1,179 @@
+/*
+ * pair_chunks.c - a lane that has a copy: whole chunks, by turns or in the place of many changes; and
+ * what is told when the copy has something.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "base/fail.h"
+#include "server/state.h"
+
+enum {
+    SNAPSHOT_BYTES = 8 << 20, /* on their way: changes queue up behind them */
+};
+
+/* All of the chunk as it is, in the place of changes that were not sent one by one. */
+static void
+catch_up(struct lane *lane, struct chunk *chunk)
+{
+    struct parcel *parcel = lane->pair->is_broken ? NULL : parcel_of_chunk(lane, chunk);
+
+    if (parcel == NULL) {
+        pair_break(lane, "no memory to tell it of table %s", chunk->table->spec.name);
+        return;
+    }
+    parcel->is_change = true;
+    parcel->version = chunk->clock.version;
+    chunk->copy.last = pair_enqueue(lane, parcel);
+    chunk->copy.is_behind = false;
+    chunk->copy.waiting = 1;
+}
+
+static void
+change_arrived(struct lane *lane, struct chunk *chunk, uint64_t version)
+{
+    if (chunk->copy.mode != COPY_PAIRED) {
+        return;
+    }
+    if (version > chunk->clock.committed) {
+        chunk->clock.committed = version;
+        psi_fail_point(server_pair_committed);
+    }
+    if (chunk->copy.waiting > 0 && --chunk->copy.waiting == 0 && chunk->copy.is_behind) {
+        catch_up(lane, chunk);
+    }
+}
+
+/* The copy has a parcel: what waited for it may be told. */
+void
+pair_parcel_arrived(struct lane *lane, const struct parcel *parcel)
+{
+    const struct table *table = table_find(lane, parcel->frame.table);
+    struct chunk *chunk = table == NULL ? NULL : table_chunk(table, parcel->frame.chunk);
+    struct pair *pair = lane->pair;
+
+    if (chunk == NULL ||
+        (parcel->frame.type != PSI_FRAME_REPLICATE && parcel->frame.type != PSI_FRAME_SNAPSHOT)) {
+        return;
+    }
+    if (chunk->copy.mode == COPY_JOINING && chunk->copy.snapshot == parcel->frame.seq) {
+        chunk->copy.mode = COPY_PAIRED;
+        pair->unpaired--;
+        if (chunk->copy.last > pair->told_alone) {
+            pair->told_alone = chunk->copy.last;
+        }
+    }
+    if (chunk->copy.load == parcel->frame.seq) {
+        chunk->copy.load = 0;
+    }
+    if (parcel->is_change) {
+        change_arrived(lane, chunk, parcel->version);
+    }
+    round_go_on(lane, chunk);
+}
+
+/* ---- what happens on the lane -------------------------------------------------------------- */
+
+/* Its values came from outside: all of it is said anew. */
+void
+pair_loaded(struct lane *lane, struct chunk *chunk)
+{
+    struct parcel *parcel;
+
+    if (lane->pair == NULL || !pair_has_table(chunk->table) || chunk->copy.mode == COPY_ALONE) {
+        return;
+    }
+    parcel = lane->pair->is_broken ? NULL : parcel_of_chunk(lane, chunk);
+    if (parcel == NULL) {
+        pair_break(lane, "no memory to tell it of table %s", chunk->table->spec.name);
+    } else {
+        chunk->copy.last = pair_enqueue(lane, parcel);
+    }
+    if (chunk->copy.mode == COPY_PAIRED) {
+        chunk->copy.load = parcel == NULL ? UINT64_MAX : chunk->copy.last;
+    }
+}
+
+/* A new table: the copy makes the same initial values, and hears of every change from the first on.
+ * No snapshot is needed. */
+void
+pair_table_opened(struct lane *lane, struct table *table, const void *body, size_t bytes)
+{
+    struct parcel *parcel;
+
+    if (lane->pair == NULL || !pair_has_table(table)) {
+        return;
+    }
+    for (uint64_t i = 0; i < table->chunk_count; i++) {
+        table->chunks[i].copy = (struct chunk_copy){.mode = COPY_PAIRED};
+    }
+    parcel = parcel_of_body(PSI_FRAME_TABLE_OPEN, table->id, body, bytes);
+    if (parcel == NULL) {
+        pair_break(lane, "no memory to tell it of table %s", table->spec.name);
+    } else {
+        pair_enqueue(lane, parcel);
+    }
+}
+
+void
+pair_table_dropped(struct lane *lane, const struct table *table)
+{
+    struct parcel *parcel;
+
+    if (lane->pair == NULL || !pair_has_table(table)) {
+        return;
+    }
+    for (uint64_t i = 0; i < table->chunk_count; i++) {
+        lane->pair->unpaired -= table->chunks[i].copy.mode != COPY_PAIRED;
+    }
+    lane->pair->alone -= table->alone;
+    pair_slots_forget(lane->pair, table);
+    parcel = parcel_of_body(PSI_FRAME_TABLE_DROP, table->id, NULL, 0);
+    if (parcel == NULL) {
+        pair_break(lane, "no memory to tell it of table %s", table->spec.name);
+    } else {
+        pair_enqueue(lane, parcel);
+    }
+}
+
+/* ---- snapshots, by turns ------------------------------------------------------------------- */
+
+/* A chunk that is ALONE; NULL: none whose memory is ready. */
+static struct chunk *
+find_alone(const struct lane *lane)
+{
+    for (struct table *table = lane->tables; table != NULL; table = table->next) {
+        if (table->alone == 0 || table->prepared < table->chunk_count) {
+            continue;
+        }
+        while (table->chunks[table->alone_at].copy.mode != COPY_ALONE) {
+            table->alone_at = (table->alone_at + 1) % table->chunk_count;
+        }
+        return &table->chunks[table->alone_at];
+    }
+    return NULL;
+}
+
+void
+pair_send_snapshots(struct lane *lane)
+{
+    struct pair *pair = lane->pair;
+
+    while (pair->alone > 0 && pair->bytes < SNAPSHOT_BYTES && pair->is_met && !pair->is_broken) {
+        struct chunk *chunk = find_alone(lane);
+        struct parcel *parcel = chunk == NULL ? NULL : parcel_of_chunk(lane, chunk);
+
+        if (chunk == NULL) {
+            return;
+        }
+        if (parcel == NULL) {
+            pair_break(lane, "no memory for a snapshot of table %s", chunk->table->spec.name);
+            return;
+        }
+        chunk->copy.mode = COPY_JOINING;
+        chunk->copy.snapshot = pair_enqueue(lane, parcel);
+        psi_fail_point(server_pair_snapshot_queued);
+        chunk->copy.last = chunk->copy.snapshot;
+        chunk->table->alone--;
+        pair->alone--;
+    }
+}
