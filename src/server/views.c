@@ -206,8 +206,8 @@ rank_leaves(struct lane *lane, const struct psi_view *view)
     }
 }
 
-/* A copy has its place: what those who have left had given to open rounds is lost with the owner, and
- * what had closed has closed. Nobody waits for them. */
+/* A copy has its place, or hears for the first time who is in the job: what those who have left had
+ * given to open rounds is lost with the owner, and what had closed has closed. Nobody waits for them. */
 static void
 take_members(struct lane *lane, const struct psi_view *view)
 {
@@ -235,7 +235,7 @@ on_view(void *owner, const struct psi_view *old, const struct psi_view *now, str
         lane->told_by_ns = psi_now_ns(lane->env) + lane->job.dead_ms * MS_NS;
     }
     unfreeze(lane);
-    if (lane->promoted != 0 && lane->since == now->id) {
+    if (lane->promoted != 0 && (old->id == 0 || lane->since == now->id)) {
         take_members(lane, now);
     }
     /* A master that returned says again what the last one had decided: to most it is not new. */

@@ -70,6 +70,33 @@ check_chunk(struct job *job, const struct lane *owner, const struct chunk *chunk
     }
 }
 
+/* What was pushed, so that a repetition is known. Where there are rounds, those that are closed tell. */
+static bool
+same_marks(const struct lane *owner, const struct chunk *a, const struct chunk *b)
+{
+    for (uint32_t rank = 0; rank < owner->rows && !psi_spec_synchronous(&a->table->spec); rank++) {
+        if (a->marks != NULL ? a->marks[rank].incarnation != b->marks[rank].incarnation ||
+                                   a->marks[rank].sequence != b->marks[rank].sequence
+                             : a->clock.next[rank] != b->clock.next[rank]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void
+check_last(struct job *job, const struct lane *owner, const struct chunk *chunk,
+           const struct chunk *copied)
+{
+    if (copied->clock.version < chunk->clock.version) {
+        sim_fail(job->sim, "table %s chunk %u: its copy lacks the last version",
+                 chunk->table->spec.name, chunk->index);
+    } else if (!same_marks(owner, chunk, copied)) {
+        sim_fail(job->sim, "table %s chunk %u: its copy does not know the last pushes",
+                 chunk->table->spec.name, chunk->index);
+    }
+}
+
 static void
 check_lane(struct job *job, const struct lane *owner, const struct lane *copy, bool is_end)
 {
@@ -83,10 +110,8 @@ check_lane(struct job *job, const struct lane *owner, const struct lane *copy, b
 
             check_chunk(job, owner, chunk,
                         copied == NULL ? NULL : &copied->chunks[copied->local[chunk->index]]);
-            if (is_end && copied != NULL &&
-                copied->chunks[copied->local[chunk->index]].clock.version < chunk->clock.version) {
-                sim_fail(job->sim, "table %s chunk %u: its copy lacks the last version",
-                         table->spec.name, chunk->index);
+            if (is_end && copied != NULL) {
+                check_last(job, owner, chunk, &copied->chunks[copied->local[chunk->index]]);
             }
         }
     }

@@ -186,6 +186,50 @@ exile_server(void *object, uint64_t patience)
     }
 }
 
+/* All of its threads sleep, and the master takes it for dead: what it says when it wakes up, before it
+ * hears so, must not count. */
+static void
+freeze_server(void *object, uint64_t patience)
+{
+    struct job *job = object;
+    const uint32_t server = (uint32_t)rng_below(&job->sim->rng, job->plan.servers);
+
+    note(job);
+    if (job->has_view && job->master->master != NULL && job_is_copied(job, server)) {
+        job_freeze_server(job, server);
+    } else if (patience > 0) {
+        sim_at(job->sim, job->sim->now_ns + rng_below(&job->sim->rng, 5 * SIM_MS), freeze_server,
+               job, patience - 1);
+    }
+}
+
+static void
+end_of_block(void *object, uint64_t argument)
+{
+    (void)argument;
+    note(object);
+}
+
+/* Shorter than a lane's patience with its copy, or longer: then the server goes on alone, and what it
+ * or the copy had said arrives when it must not count any more. */
+static void
+block_link(void *object, uint64_t patience)
+{
+    struct job *job = object;
+    const uint64_t dead_ms = job->plan.heartbeat_ms * job->plan.dead_heartbeats;
+    const uint64_t until_ns =
+        job->sim->now_ns + rng_between(&job->sim->rng, 10, 3 * dead_ms) * SIM_MS;
+
+    note(job);
+    if (net_block_some(&job->net, until_ns)) {
+        job->sim->counters.blocks++;
+        sim_at(job->sim, until_ns, end_of_block, job, 0);
+    } else if (patience > 0) {
+        sim_at(job->sim, job->sim->now_ns + rng_below(&job->sim->rng, 5 * SIM_MS), block_link, job,
+               patience - 1);
+    }
+}
+
 static void
 kill_master(void *object, uint64_t argument)
 {
@@ -254,5 +298,7 @@ faults_schedule(struct job *job)
     schedule(job, faults->kill_master, kill_master);
     schedule(job, faults->server_lives, end_server_life);
     schedule(job, faults->exiles, exile_server);
+    schedule(job, faults->freezes, freeze_server);
+    schedule(job, faults->blocks, block_link);
     schedule(job, faults->master_lives, end_master_life);
 }

@@ -505,6 +505,23 @@ tell_gone_later(struct job *job, uint32_t server)
 }
 
 void
+job_freeze_server(struct job *job, uint32_t server)
+{
+    const uint64_t dead_ms = job->plan.heartbeat_ms * job->plan.dead_heartbeats;
+    const uint64_t until_ns =
+        job->sim->now_ns +
+        (dead_ms + job->plan.grace_ms + rng_between(&job->sim->rng, 10, 3000)) * SIM_MS;
+
+    job->sim->counters.freezes++;
+    for (unsigned i = 0; i < job->lanes; i++) {
+        if (job->lane[i].server == server && job->lane[i].lane != NULL) {
+            net_node_pause(job->lane[i].node, until_ns);
+            job->lane[i].node->exiled_until_ns = until_ns; /* not to be counted on */
+        }
+    }
+}
+
+void
 job_kill_server(struct job *job, uint32_t server)
 {
     tell_gone_later(job, server);
@@ -517,6 +534,13 @@ job_kill_server(struct job *job, uint32_t server)
         sim_at(job->sim, job->sim->now_ns + WORD_MS * SIM_MS, start_missing_server, job,
                (uint64_t)job->life[server] * SERVERS_MAX + server);
     }
+}
+
+/* Those that are only thought dead should have time to speak before they are killed. */
+static bool
+is_late(const struct job *job)
+{
+    return job->plan.faults.exiles > 0 || job->plan.faults.freezes > 0;
 }
 
 static void
@@ -539,8 +563,7 @@ master_told(void *context, const struct psi_tiding *tiding)
     } else if (tiding->kind == PSI_TIDING_AWAITED && !job->plan.faults.server_stays_away) {
         job->is_missing[tiding->rank] = true;
         sim_at(job->sim,
-               job->sim->now_ns +
-                   rng_below(&job->sim->rng, (job->plan.faults.exiles > 0 ? 3000 : 300) * SIM_MS),
+               job->sim->now_ns + rng_below(&job->sim->rng, (is_late(job) ? 3000 : 300) * SIM_MS),
                start_server_again, job, tiding->rank);
     }
 }
@@ -764,7 +787,7 @@ judge_lane(struct job *job, const struct lane_host *lane)
     if (lane->life > 0 && lane->exit_code == PSI_EXIT_FENCED && is_half(job, lane)) {
         return;
     }
-    if (job->plan.faults.exiles > 0 &&
+    if (is_late(job) &&
         (lane->exit_code == PSI_EXIT_FENCED || lane->exit_code == PSI_EXIT_MASTER_LOST ||
          lane->exit_code == PSI_EXIT_REFUSED)) {
         return; /* its copy has its place */
@@ -829,6 +852,10 @@ judge_worker(struct job *job, const struct worker *worker, uint32_t slot)
     if (error->status == PSD_OK || error->status == PSD_ERR_REFUSED ||
         strncmp(error->text, "join the job", 12) == 0) {
         return; /* killed, or a process that came when all was over */
+    }
+    if (job->master->exit_code != PSI_EXIT_OK && error->status == PSD_ERR_PEER_LOST &&
+        strncmp(error->text, "master", 6) == 0) {
+        return; /* cut off while the job failed: it may not hear of what */
     }
     if (!names_the_lost(job, error->text) && !job->plan.faults.harsh) {
         sim_fail(job->sim, "worker %u was told \"%s\", which names nothing that was lost", slot,

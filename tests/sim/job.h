@@ -81,7 +81,8 @@ void job_judge(struct job *job);
 void job_kill_master(struct job *job);
 void job_end_master_life(struct job *job); /* another one follows, after a while */
 void job_kill_server(struct job *job, uint32_t server);
-void job_exile_server(struct job *job, uint32_t server); /* it does not find the master */
+void job_freeze_server(struct job *job, uint32_t server); /* it sleeps for too long */
+void job_exile_server(struct job *job, uint32_t server);  /* it does not find the master */
 bool job_is_copied(struct job *job, uint32_t server); /* all that it has may be lost, and is not */
 bool job_server_runs(const struct job *job, uint32_t server); /* with all its lanes */
 

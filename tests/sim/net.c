@@ -79,6 +79,7 @@ struct net_end {
     bool losing; /* on_close is on its way */
     struct psd_error reason;
     struct net_pipe out;
+    uint64_t blocked_until_ns; /* nothing of what it says arrives before; what it hears does */
 };
 
 struct net_link {
@@ -441,6 +442,7 @@ depart(struct net_end *end, struct net_frame *frame)
     const uint64_t now_ns = link->net->sim->now_ns;
     uint64_t at_ns = now_ns > link->clogged_until_ns ? now_ns : link->clogged_until_ns;
 
+    at_ns = at_ns > end->blocked_until_ns ? at_ns : end->blocked_until_ns;
     frame_release(frame);
     if (pipe->void_) {
         frame_free(link->net, frame);
@@ -1549,6 +1551,30 @@ void
 net_cut_node(struct node *node, uint64_t silence_ns)
 {
     net_cut_some_of(node, 100, silence_ns);
+}
+
+static bool
+is_between_servers(const struct net_link *link)
+{
+    return may_be_cut(link) && link->end[0].node != NULL && link->end[1].node != NULL &&
+           strncmp(link->end[0].node->name, "server", 6) == 0 &&
+           strncmp(link->end[1].node->name, "server", 6) == 0;
+}
+
+bool
+net_block_some(struct net *net, uint64_t until_ns)
+{
+    struct net_link *link = some_link(net, is_between_servers);
+    const unsigned side = (unsigned)rng_below(&net->sim->rng, 2);
+
+    if (link == NULL) {
+        return false;
+    }
+    sim_trace(net->sim, "network", "%s does not reach %s for %llu ms, but hears it",
+              link->end[side].node->name, link->end[1 - side].node->name,
+              (unsigned long long)((until_ns - net->sim->now_ns) / SIM_MS));
+    link->end[side].blocked_until_ns = until_ns;
+    return true;
 }
 
 bool

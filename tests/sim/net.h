@@ -110,6 +110,8 @@ void net_wake_at(struct node *node, uint64_t next_ns);
 /* Faults on a random connection; false: there is none. */
 bool net_cut_some(struct net *net, uint64_t silence_ns);
 bool net_clog_some(struct net *net, uint64_t until_ns);
+/* A connection between a lane and its copy, one way: what is said arrives then. */
+bool net_block_some(struct net *net, uint64_t until_ns);
 /* A connection between two nodes of one host, of which the one that was connected to keeps its
  * neighbours. */
 bool net_cut_neighbour(struct net *net, uint64_t silence_ns);

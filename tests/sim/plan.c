@@ -377,7 +377,6 @@ draw_copies(struct plan *plan, struct rng *rng)
     }
     plan->faults.kill_server = false;
     plan->faults.kill_master = false;
-    plan->faults.worker_kills = 0; /* what they gave to open rounds would die with the server */
     plan->faults.server_lives = (unsigned)rng_between(rng, 1, 4);
     plan->faults.exiles = rng_chance(rng, 30) ? (unsigned)rng_between(rng, 1, 2) : 0;
     plan->faults.harsh = false;
@@ -388,16 +387,16 @@ draw_copies(struct plan *plan, struct rng *rng)
     if (plan->think_max_ns < SIM_MS) {
         plan->think_max_ns = rng_between(rng, 1, 30) * SIM_MS;
     }
+    plan->faults.freezes = rng_chance(rng, 30) ? (unsigned)rng_between(rng, 1, 2) : 0;
+    plan->faults.blocks = rng_chance(rng, 30) ? (unsigned)rng_between(rng, 1, 3) : 0;
+    if (plan->policy == PSI_DEATH_FAIL && rng_chance(rng, 80)) {
+        plan->faults.worker_kills = 0; /* else the job ends, and shows little */
+    }
 }
 
 static bool
 may_have_copies(const struct plan *plan)
 {
-    for (unsigned i = 0; i < plan->table_count; i++) {
-        if (plan->table[i].backup > 0) {
-            return false;
-        }
-    }
     return plan->policy != PSI_DEATH_WAIT && plan->servers > 1;
 }
 
@@ -425,8 +424,9 @@ draw_master_lives(struct plan *plan, struct rng *rng)
     }
     /* One that ends the job is obeyed by whoever still hears it. */
     plan->faults.masters_overlap =
-        plan->replicas == 0 && (plan->policy != PSI_DEATH_FAIL || plan->faults.worker_kills == 0) &&
-        plan->faults.server_lives == 0 && !plan->faults.harsh && rng_chance(rng, 40);
+        (plan->policy != PSI_DEATH_FAIL || plan->faults.worker_kills == 0) &&
+        (plan->replicas > 0 || plan->faults.server_lives == 0) && !plan->faults.harsh &&
+        rng_chance(rng, 40);
     if (plan->think_max_ns < SIM_MS) {
         plan->think_max_ns = rng_between(rng, 1, 30) * SIM_MS;
     }
@@ -517,7 +517,8 @@ plan_print(const struct plan *plan)
            plan->faults.kill_server ? ", a server" : "",
            plan->faults.kill_master ? ", the master" : "", plan->faults.harsh ? ", harsh" : "");
     if (plan->replicas > 0) {
-        printf("  servers have copies; %u lose the master\n", plan->faults.exiles);
+        printf("  servers have copies; %u lose the master, %u sleep, %u cuts one way\n",
+               plan->faults.exiles, plan->faults.freezes, plan->faults.blocks);
     }
     if (plan->faults.server_lives > 0) {
         printf("  servers die %u times, and are started again\n", plan->faults.server_lives);

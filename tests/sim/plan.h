@@ -62,6 +62,8 @@ struct fault_plan {
     bool masters_overlap;    /* or is only thought dead: it goes on for a while, beside the next */
     unsigned server_lives;   /* servers die so often, and are started again ... */
     unsigned exiles;         /* servers lose the master, and go on without knowing so often */
+    unsigned blocks;         /* a server or its copy does not reach the other, but hears it */
+    unsigned freezes;        /* servers sleep until others have their places, and wake up */
     bool server_stays_away;  /* ... or are not: another one takes its part */
     unsigned neighbour_cuts; /* of connections between workers of one host */
     bool harsh; /* silence may last longer than the job's patience: live members may be given up */

@@ -109,6 +109,8 @@ static const struct field plan_fields[] = {
     PART(faults, kill_master, TYPE_BOOL),
     PART(faults, server_lives, TYPE_U32),
     PART(faults, exiles, TYPE_U32),
+    PART(faults, freezes, TYPE_U32),
+    PART(faults, blocks, TYPE_U32),
     PART(faults, server_stays_away, TYPE_BOOL),
     PART(faults, master_lives, TYPE_U32),
     PART(faults, masters_overlap, TYPE_BOOL),

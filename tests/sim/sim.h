@@ -59,6 +59,8 @@ struct sim_event {
     X(worker_kills)                                                                                \
     X(server_kills)                                                                                \
     X(exiles)                                                                                      \
+    X(freezes)                                                                                     \
+    X(blocks)                                                                                      \
     X(promotions)                                                                                  \
     X(copies_equal)                                                                                \
     X(server_lives)                                                                                \
