@@ -702,12 +702,12 @@ def test_lost_host_of_a_worker_policy_continue(launch, four_hosts):
     assert job.stdout().count("closed") == 2
 
 
-@pytest.mark.parametrize("servers, arguments, by", [
-    (["host2"], ("--sum",), "restart"),
-    (["host2", "host4"], ("--sum",), "another server"),
-    (["host2", "host4"], (), "another server"),
+@pytest.mark.parametrize("servers, arguments, ways", [
+    (["host2"], ("--sum",), ["restart"]),
+    (["host2", "host4"], ("--sum",), ["another server", "restart"]),
+    (["host2", "host4"], (), ["another server"]),
 ], ids=["sums on one server", "sums on two servers", "copies"])
-def test_lost_host_of_a_server(launch, four_hosts, servers, arguments, by):
+def test_lost_host_of_a_server(launch, four_hosts, servers, arguments, ways):
     """If this fails, a machine that had only a server takes a job with it that could go on without."""
     config = {"worker_nodes": ["host1", "host3"], "server_nodes": servers, "master_node": "host3"}
     command = worker("--awkward", "--elements", 150_000, "--steps", 150, *arguments)
@@ -718,8 +718,9 @@ def test_lost_host_of_a_server(launch, four_hosts, servers, arguments, by):
     four_hosts.hosts[2].power_off()
     assert job.wait(120) == 0, job.stdout()[-2000:] + job.stderr()
     assert "host2 (10.213.0.2) was lost" in job.stderr()
-    assert "server0 goes from host2 to host1" in job.stderr() or by == "another server"
-    assert [(one["process"], one["by"]) for one in result(job)["failovers"]] == [("server0", by)]
+    assert "server0 goes from host2 to host1" in job.stderr() or "another server" in ways
+    (failover,) = result(job)["failovers"]
+    assert failover["process"] == "server0" and failover["by"] in ways
     assert digests(job) == digests(calm)
 
 

@@ -177,7 +177,9 @@ layout_fini(struct layout *layout)
 static void *
 copy_of(const void *list, size_t bytes)
 {
-    return memcpy(memory_need(malloc(bytes > 0 ? bytes : 1)), list, bytes);
+    void *copy = memory_need(malloc(bytes > 0 ? bytes : 1));
+
+    return bytes > 0 ? memcpy(copy, list, bytes) : copy;
 }
 
 struct layout
