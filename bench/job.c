@@ -36,7 +36,7 @@ make_environment(const struct job_args *args, const char *environment[4])
     size_t count = 0;
 
     environment[count++] = args->tcp ? "PSD_TRANSPORT=tcp" : "PSD_TRANSPORT=auto";
-    if (args->blocking) {
+    if (args->job == JOB_BLOCKING) {
         environment[count++] = "PSD_SPIN_US=0";
     }
     if (args->sealed) {
@@ -53,9 +53,12 @@ start_launcher(const struct job_args *args, struct group *group, struct psd_erro
     char workers[16];
     char servers[16];
     const char *environment[4];
-    const char *words[] = {NULL,        "-o",        group->directory, "--pass", "env",
-                           "--workers", workers,     "--servers",      servers,  "--",
-                           own,         "--control", group->control,   NULL};
+    const char *copies = args->job == JOB_COPIED ? "1" : "0";
+    const char *survive = args->job == JOB_SUM_OFF ? "--sum_failover=off" : "--sum_failover=auto";
+    const char *words[] = {
+        NULL,    "-o",        group->directory, "--pass",       "env",  "--workers",
+        workers, "--servers", servers,          "--replicas",   copies, survive,
+        "--",    own,         "--control",      group->control, NULL};
 
     if (readlink("/proc/self/exe", own, sizeof(own) - 1) < 0) {
         return psi_fail_errno(err, PSD_ERR_IO, "find this program");

@@ -5,13 +5,14 @@
 #define BENCH_JOB_H
 
 #include "group.h"
+#include "subjects.h"
 
 /* Thread: immutable. */
 struct job_args {
     uint32_t workers;
     uint32_t servers;
-    bool tcp;           /* also where shared memory would do */
-    bool blocking;      /* nobody spins before he sleeps */
+    bool tcp; /* also where shared memory would do */
+    enum subject_job job;
     bool sealed;        /* TLS, as between hosts */
     const char *launch; /* (optional) shell command that brings the workers of a job; the rest of
                            the arguments is its business then */

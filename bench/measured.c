@@ -11,7 +11,9 @@
 
 #include "base/fail.h"
 
-enum { KIND = TEAM_SUM | TEAM_SCAN | TEAM_HALF }; /* flags that make another table */
+enum {
+    KIND = TEAM_SUM | TEAM_SCAN | TEAM_HALF | TEAM_MOMENTUM | TEAM_ADAM
+}; /* flags that make another table */
 
 psd_status
 measured_heard(psd_status status, struct psd_error *err)
@@ -70,13 +72,39 @@ measured_memory(struct worker *worker, struct memory *memory, size_t bytes, stru
 
 /* ---- Tables ---- */
 
+static enum tensor_rule
+rule_of(uint64_t kind)
+{
+    return (kind & TEAM_SUM) != 0        ? TENSOR_SUM
+           : (kind & TEAM_MOMENTUM) != 0 ? TENSOR_MOMENTUM
+           : (kind & TEAM_ADAM) != 0     ? TENSOR_ADAM
+                                         : TENSOR_DESCENT;
+}
+
+static struct psd_rule_args
+rule_args(uint64_t kind)
+{
+    struct psd_rule_args rule = {
+        .struct_size = sizeof(rule), .rule = PSD_RULE_SGD, .learning_rate = TENSOR_RATE};
+
+    if (rule_of(kind) == TENSOR_MOMENTUM) {
+        rule.rule = PSD_RULE_MOMENTUM;
+        rule.momentum = TENSOR_MEMORY;
+    } else if (rule_of(kind) == TENSOR_ADAM) {
+        rule.rule = PSD_RULE_ADAM;
+        rule.beta1 = TENSOR_MEMORY;
+        rule.beta2 = TENSOR_MEMORY_2;
+        rule.epsilon = TENSOR_EPSILON;
+    }
+    return rule;
+}
+
 static psd_status
 open_table(struct worker *worker, struct measured *measured, struct psd_error *err)
 {
     char name[64];
     const void *view;
-    const struct psd_rule_args rule = {
-        .struct_size = sizeof(rule), .rule = PSD_RULE_SGD, .learning_rate = TENSOR_RATE};
+    const struct psd_rule_args rule = rule_args(measured->kind);
     struct psd_table_args args = {
         .struct_size = sizeof(args),
         .name = name,
@@ -120,7 +148,6 @@ measured_use(struct worker *worker, uint64_t bytes, uint64_t flags, struct measu
              struct psd_error *err)
 {
     const uint64_t kind = flags & KIND;
-    const enum tensor_rule rule = (kind & TEAM_SUM) != 0 ? TENSOR_SUM : TENSOR_DESCENT;
     struct measured *measured = find_subject(worker, bytes, kind);
     psd_status status;
 
@@ -135,7 +162,8 @@ measured_use(struct worker *worker, uint64_t bytes, uint64_t flags, struct measu
     }
     measured->bytes = bytes;
     measured->kind = kind;
-    tensor_model_init(&measured->model, rule, psd_size(worker->context), bytes / sizeof(float));
+    tensor_model_init(&measured->model, rule_of(kind), psd_size(worker->context),
+                      bytes / sizeof(float));
     status = open_table(worker, measured, err);
     if (status != PSD_OK) {
         free(measured);

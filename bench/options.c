@@ -72,7 +72,7 @@ parse_all(int argc, char *const *argv, struct bench_options *options, struct raw
     };
     const struct psi_command command = {
         .name = "psd_bench",
-        .synopsis = "[options] [suite | ceilings]",
+        .synopsis = "[options] [suite | survival | ceilings]",
         .about = about,
         .version = psd_version(),
         .options = table,
@@ -183,11 +183,13 @@ choose_what(const struct raw_options *raw, struct bench_options *options, struct
         options->what = chosen ? BENCH_CHOSEN : BENCH_ALL;
     } else if (strcmp(raw->what, "suite") == 0 && !chosen) {
         options->what = BENCH_SUITE;
+    } else if (strcmp(raw->what, "survival") == 0 && !chosen) {
+        options->what = BENCH_SURVIVAL;
     } else if (strcmp(raw->what, "ceilings") == 0) {
         options->what = BENCH_CEILINGS;
     } else {
-        return psi_fail(err, PSD_ERR_INVALID, "%.64s: must be suite, on its own, or ceilings",
-                        raw->what);
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "%.64s: must be suite or survival, on their own, or ceilings", raw->what);
     }
     if (options->workers > WORKERS_MAX || options->servers > SERVERS_MAX) {
         return psi_fail(err, PSD_ERR_INVALID, "at most %d workers and %d servers", WORKERS_MAX,

@@ -19,6 +19,7 @@ enum bench_what {
     BENCH_ALL,
     BENCH_SUITE,    /* what the project's targets name */
     BENCH_CEILINGS, /* the ceilings alone */
+    BENCH_SURVIVAL, /* jobs that survive their servers beside the same that do not */
     BENCH_CHOSEN,   /* one kind of job, described by options */
 };
 

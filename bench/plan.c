@@ -17,6 +17,10 @@
 #define SHM_USES    (BOTH | BIT(SUBJECT_STREAMED) | BIT(SUBJECT_SUM))
 #define TCP_USES    (BOTH | BIT(SUBJECT_SUM))
 #define TCP_FORMATS (BIT(SUBJECT_SCANNED) | BIT(SUBJECT_HALF))
+#define COPIES                                                                                     \
+    (IN_PLACE | BIT(SUBJECT_MOMENTUM) | BIT(SUBJECT_ADAM) | BIT(SUBJECT_COPIED) |                  \
+     BIT(SUBJECT_COPIED_MOMENTUM) | BIT(SUBJECT_COPIED_ADAM))
+#define SUMS        (BIT(SUBJECT_SUM) | BIT(SUBJECT_SUM_OFF))
 #define URGENT      (BIT(SUBJECT_URGENT) | BIT(SUBJECT_URGENT_EQUAL))
 #define FULL        BIT(SUBJECT_FULL)
 #define COPYIN      (BIT(SUBJECT_COPY_NT) | BIT(SUBJECT_COPY_LIBC))
@@ -34,7 +38,7 @@
     (BIT(SUBJECT_MPI_TCP_TUNED) | BIT(SUBJECT_GLOO_TUNED) | BIT(SUBJECT_RPC_TCP_TUNED))
 #define ALL_PEERS (PEERS | PEERS_TCP | PEERS_TUNED)
 
-enum { IN_ALL = 1, IN_SUITE = 2, IN_QUICK = 4, IN_CEILINGS = 8 };
+enum { IN_ALL = 1, IN_SUITE = 2, IN_QUICK = 4, IN_CEILINGS = 8, IN_SURVIVAL = 16 };
 
 struct entry {
     unsigned when;
@@ -72,6 +76,13 @@ static const struct entry entries[] = {
     {IN_ALL,            TCP, 4, 1, "4k,4M",                 IN_PLACE},
     {IN_ALL,            TCP, 4, 4, "4M,32M",                IN_PLACE},
     {IN_ALL | IN_SUITE, TCP, 1, 1, "256M",                  URGENT},
+
+    /* what it costs that servers may die */
+    {IN_SURVIVAL | IN_SUITE | IN_ALL, SHM, 2, 2, "4M,64M",                COPIES | SUMS},
+    {IN_SURVIVAL | IN_SUITE | IN_ALL, TCP, 2, 2, "4M,32M",                COPIES | SUMS},
+    {IN_SURVIVAL | IN_SUITE | IN_ALL, SHM, 8, 2, "16M",                   COPIES},
+    {IN_SURVIVAL | IN_SUITE | IN_ALL, TCP, 8, 2, "8M",                    COPIES},
+    {IN_QUICK,          SHM, 2, 2, "64k,1M",                COPIES | SUMS},
 
     {IN_QUICK,          SHM, 2, 1, "64,256k,1M",            SHM_USES | MEMORY | PEERS},
     {IN_QUICK,          SHM, 1, 1, "64,64k",                IN_PLACE | BLOCKING | PING_MEMORY},
@@ -159,6 +170,8 @@ plan_make(const struct bench_options *options, struct plan *plan_p)
         add_chosen(plan_p, options);
     } else if (options->what == BENCH_CEILINGS) {
         add_entries(plan_p, IN_CEILINGS);
+    } else if (options->what == BENCH_SURVIVAL) {
+        add_entries(plan_p, IN_SURVIVAL);
     } else if (options->quick) {
         add_entries(plan_p, IN_QUICK);
     } else {

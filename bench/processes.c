@@ -36,14 +36,14 @@ is_ceiling(enum subject subject)
 /* ---- Jobs ---- */
 
 static psd_status
-start_job(struct processes *processes, const char *launch, bool blocking, struct group **group_p,
-          struct psd_error *err)
+start_job(struct processes *processes, const char *launch, enum subject_job job,
+          struct group **group_p, struct psd_error *err)
 {
     const struct plan_row *row = processes->row;
     const struct job_args args = {.workers = row->workers,
                                   .servers = row->servers,
                                   .tcp = row->transport != TRANSPORT_SHM,
-                                  .blocking = blocking,
+                                  .job = job,
                                   .sealed = row->transport == TRANSPORT_TLS,
                                   .launch = launch};
     struct group *group = calloc(1, sizeof(*group));
@@ -61,25 +61,23 @@ start_job(struct processes *processes, const char *launch, bool blocking, struct
     return PSD_OK;
 }
 
-/* One job for all uses of Poseidon, and another one that never spins. */
+/* One job for most uses of Poseidon, and others for those that need another kind. */
 static psd_status
 start_jobs(struct processes *processes, const char *launch, struct psd_error *err)
 {
-    struct group *usual = NULL;
+    struct group *jobs[JOBS] = {NULL};
     psd_status status = PSD_OK;
 
     for (enum subject subject = 1; subject < SUBJECTS && status == PSD_OK; subject++) {
+        const enum subject_job job = subject_about(subject)->job;
+
         if (!takes_part(processes->row, subject) || subject_about(subject)->kind != KIND_POSEIDON) {
             continue;
         }
-        if (subject == SUBJECT_BLOCKING) {
-            status = start_job(processes, NULL, true, &processes->groups[subject], err);
-            continue;
+        if (jobs[job] == NULL) {
+            status = start_job(processes, job == JOB_USUAL ? launch : NULL, job, &jobs[job], err);
         }
-        if (usual == NULL) {
-            status = start_job(processes, launch, false, &usual, err);
-        }
-        processes->groups[subject] = usual;
+        processes->groups[subject] = jobs[job];
     }
     return status;
 }

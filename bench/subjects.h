@@ -19,6 +19,12 @@ enum subject {
     SUBJECT_SCANNED,
     SUBJECT_HALF,
     SUBJECT_BLOCKING,
+    SUBJECT_MOMENTUM,
+    SUBJECT_ADAM,
+    SUBJECT_COPIED,
+    SUBJECT_COPIED_MOMENTUM,
+    SUBJECT_COPIED_ADAM,
+    SUBJECT_SUM_OFF,
     SUBJECT_URGENT,
     SUBJECT_URGENT_EQUAL,
     /* ceilings */
@@ -63,6 +69,15 @@ enum subject_kind {
     KIND_RPC,
 };
 
+/* Subjects of Poseidon that have the same job share it. */
+enum subject_job {
+    JOB_USUAL,
+    JOB_BLOCKING, /* nobody spins before he sleeps */
+    JOB_COPIED,   /* each server has a copy in another one */
+    JOB_SUM_OFF,  /* sums are lost with their server: sum_failover=off */
+    JOBS,
+};
+
 /* Each subject is timed by the call alone, with what a worker does before and after, or both. */
 enum subject_timing { TIMING_CALL = 1, TIMING_TOUCH = 2, TIMING_BOTH = 3 };
 
@@ -77,7 +92,8 @@ struct subject_about {
     enum subject references[SUBJECT_REFERENCES]; /* whom it is measured by: the best of those that
                                                     took part and were timed the same way */
     uint64_t flags;                              /* of its orders */
-    bool urgent;                                 /* TEAM_URGENT instead of TEAM_RUN */
+    enum subject_job job;
+    bool urgent;            /* TEAM_URGENT instead of TEAM_RUN */
     int variant;            /* of a ceiling: enum ceiling_memory or ceiling_ping */
     enum ceiling_wait wait; /* of sockets and pings */
     bool tcp;               /* a peer: over tcp, though on one host */

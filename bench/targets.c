@@ -74,6 +74,22 @@ static const struct target targets[] = {
     {"4", TCP, 2, 2, "4M,32M",  SUBJECT_ORDINARY, CALL, {SUBJECT_SOCKETS_ONE_SERVER}, AT_LEAST, 0.90, false},
     {"4", TCP, 1, 1, "4M,32M",  SUBJECT_HALF,     CALL, {SUBJECT_ORDINARY}, AT_LEAST, 1.7, false},
 
+    /* 0.9 of what the passes over memory, or the bytes of a link, allow: docs/performance.md */
+    {"s", SHM, 2, 2, "4M,64M",  SUBJECT_COPIED,          CALL, {SUBJECT_IN_PLACE}, AT_LEAST, 0.45, false},
+    {"s", SHM, 2, 2, "4M,64M",  SUBJECT_COPIED_MOMENTUM, CALL, {SUBJECT_MOMENTUM}, AT_LEAST, 0.45, false},
+    {"s", SHM, 2, 2, "4M,64M",  SUBJECT_COPIED_ADAM,     CALL, {SUBJECT_ADAM},     AT_LEAST, 0.45, false},
+    {"s", SHM, 8, 2, "16M",     SUBJECT_COPIED,          CALL, {SUBJECT_IN_PLACE}, AT_LEAST, 0.64, false},
+    {"s", SHM, 8, 2, "16M",     SUBJECT_COPIED_MOMENTUM, CALL, {SUBJECT_MOMENTUM}, AT_LEAST, 0.60, false},
+    {"s", SHM, 8, 2, "16M",     SUBJECT_COPIED_ADAM,     CALL, {SUBJECT_ADAM},     AT_LEAST, 0.57, false},
+    {"s", TCP, 2, 2, "4M,32M",  SUBJECT_COPIED,          CALL, {SUBJECT_IN_PLACE}, AT_LEAST, 0.60, false},
+    {"s", TCP, 2, 2, "4M,32M",  SUBJECT_COPIED_MOMENTUM, CALL, {SUBJECT_MOMENTUM}, AT_LEAST, 0.60, false},
+    {"s", TCP, 2, 2, "4M,32M",  SUBJECT_COPIED_ADAM,     CALL, {SUBJECT_ADAM},     AT_LEAST, 0.60, false},
+    {"s", TCP, 8, 2, "8M",      SUBJECT_COPIED,          CALL, {SUBJECT_IN_PLACE}, AT_LEAST, 0.80, false},
+    {"s", TCP, 8, 2, "8M",      SUBJECT_COPIED_MOMENTUM, CALL, {SUBJECT_MOMENTUM}, AT_LEAST, 0.80, false},
+    {"s", TCP, 8, 2, "8M",      SUBJECT_COPIED_ADAM,     CALL, {SUBJECT_ADAM},     AT_LEAST, 0.80, false},
+    {"s", SHM, 2, 2, "4M,64M",  SUBJECT_SUM,             CALL, {SUBJECT_SUM_OFF},  AT_LEAST, 0.98, false},
+    {"s", TCP, 2, 2, "4M,32M",  SUBJECT_SUM,             CALL, {SUBJECT_SUM_OFF},  AT_LEAST, 0.95, false},
+
     {"6", SHM, 1, 1, "256M",    SUBJECT_URGENT,   CALL, {SUBJECT_URGENT_EQUAL}, AT_LEAST, 10, false},
     {"6", TCP, 1, 1, "256M",    SUBJECT_URGENT,   CALL, {SUBJECT_URGENT_EQUAL}, AT_LEAST, 10, false},
 };

@@ -33,6 +33,8 @@ enum team_flag {
     TEAM_SUM = 1u << 3,      /* servers add and return the sum; else they apply it, too */
     TEAM_SCAN = 1u << 4,     /* gradients are searched for NaNs, as by default */
     TEAM_HALF = 1u << 5,     /* half precision: two bytes for every four of `bytes` */
+    TEAM_MOMENTUM = 1u << 7, /* the rule: momentum ... */
+    TEAM_ADAM = 1u << 8,     /* ... or adam, instead of plain descent */
     TEAM_PRIORITY = 1u << 6, /* TEAM_URGENT: with a higher priority than the large one */
 };
 

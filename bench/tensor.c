@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "kernel.h"
 #include "store/half.h"
+#include "table/rule.h"
 
 static_assert((int)TENSOR_LINE == (int)KERNEL_LINE, "a line is written at once");
 
@@ -99,17 +100,56 @@ tensor_model_init(struct tensor_model *model, enum tensor_rule rule, uint32_t wo
     model->lines = lines < TENSOR_LINES ? lines : TENSOR_LINES;
 }
 
+static void
+momentum_step(struct tensor_model *model, uint32_t line, float sum)
+{
+    model->mean[line] = (float)TENSOR_MEMORY * model->mean[line] + sum;
+    model->value[line] -= (float)TENSOR_RATE * model->mean[line];
+}
+
+static void
+adam_step(struct tensor_model *model, uint32_t line, float sum)
+{
+    const float first = (float)(1 - psi_rule_power(TENSOR_MEMORY, model->rounds + 1));
+    const float second = (float)(1 - psi_rule_power(TENSOR_MEMORY_2, model->rounds + 1));
+    float *mean = &model->mean[line];
+    float *variance = &model->variance[line];
+
+    *mean = (float)TENSOR_MEMORY * *mean + (float)(1 - TENSOR_MEMORY) * sum;
+    *variance = (float)TENSOR_MEMORY_2 * *variance + (float)(1 - TENSOR_MEMORY_2) * sum * sum;
+    model->value[line] -= (float)TENSOR_RATE * (*mean / first) /
+                          (__builtin_sqrtf(*variance / second) + (float)TENSOR_EPSILON);
+}
+
+static void
+descend(struct tensor_model *model, uint32_t line, float sum)
+{
+    switch (model->rule) {
+    case TENSOR_DESCENT:
+        model->value[line] -= (float)TENSOR_RATE * sum;
+        break;
+    case TENSOR_SUM:
+        model->value[line] = sum;
+        break;
+    case TENSOR_MOMENTUM:
+        momentum_step(model, line, sum);
+        break;
+    case TENSOR_ADAM:
+        adam_step(model, line, sum);
+        break;
+    }
+}
+
 void
 tensor_model_round(struct tensor_model *model, uint32_t phase)
 {
     const uint32_t workers = model->workers;
     const uint32_t ranks = workers * (workers - 1) / 2; /* added up */
-    const float rate = (float)TENSOR_RATE;
 
     for (uint32_t line = 0; line < model->lines; line++) {
         const float sum = (float)(workers * (line + 1 + phase) + ranks) * UNIT;
 
-        model->value[line] = model->rule == TENSOR_SUM ? sum : model->value[line] - rate * sum;
+        descend(model, line, sum);
     }
     model->rounds++;
 }

@@ -18,7 +18,10 @@
 
 #include <psd/status.h>
 
-#define TENSOR_RATE 0x1p-10
+#define TENSOR_RATE     0x1p-10
+#define TENSOR_MEMORY   0.75 /* momentum, and adam's first beta */
+#define TENSOR_MEMORY_2 0.96875
+#define TENSOR_EPSILON  0x1p-20
 
 enum {
     TENSOR_LINE = 16,    /* elements that are equal */
@@ -47,8 +50,10 @@ void tensor_spoil(void *values, size_t bytes);
 
 /* What a round does with the gradients. */
 enum tensor_rule {
-    TENSOR_DESCENT, /* value -= rate * sum; values begin as 0 */
-    TENSOR_SUM,     /* value = sum */
+    TENSOR_DESCENT,  /* value -= rate * sum; values begin as 0 */
+    TENSOR_SUM,      /* value = sum */
+    TENSOR_MOMENTUM, /* psd.h says what these two do; with our own words in their order: same bits */
+    TENSOR_ADAM,
 };
 
 /* One period of the values. Thread: owned by the thread that checks. */
@@ -59,6 +64,8 @@ struct tensor_model {
     size_t count;    /* elements of the tensor */
     size_t lines;    /* of a period that the tensor has */
     float value[TENSOR_LINES];
+    float mean[TENSOR_LINES];     /* MOMENTUM, ADAM ... */
+    float variance[TENSOR_LINES]; /* ... and ADAM */
 };
 
 void tensor_model_init(struct tensor_model *model, enum tensor_rule rule, uint32_t workers,

@@ -48,6 +48,9 @@ typedef uint16_t any_half __attribute__((aligned(1)));
     RULE_OF(rule, 1, KERNEL_ONE_LEAF)                                                              \
     RULE_OF(rule, 2, KERNEL_TWO_LEAVES)                                                            \
     RULE_OF(rule, 4, KERNEL_FOUR_LEAVES)                                                           \
+    RULE_OF(rule, 1_kept, KERNEL_ONE_KEPT)                                                         \
+    RULE_OF(rule, 2_kept, KERNEL_TWO_KEPT)                                                         \
+    RULE_OF(rule, 4_kept, KERNEL_FOUR_KEPT)                                                        \
     static ALWAYS_INLINE void NAME(rule)(const struct kernel_numbers *numbers,                     \
                                          const struct kernel_block *block,                         \
                                          enum kernel_leaves leaves)
@@ -60,7 +63,8 @@ typedef uint16_t any_half __attribute__((aligned(1)));
 #define BY_LEAVES(rule)                                                                            \
     {                                                                                              \
         [KERNEL_ONE_LEAF] = NAME(rule##1), [KERNEL_TWO_LEAVES] = NAME(rule##2),                    \
-        [KERNEL_FOUR_LEAVES] = NAME(rule##4)                                                       \
+        [KERNEL_FOUR_LEAVES] = NAME(rule##4), [KERNEL_ONE_KEPT] = NAME(rule##1_kept),              \
+        [KERNEL_TWO_KEPT] = NAME(rule##2_kept), [KERNEL_FOUR_KEPT] = NAME(rule##4_kept)            \
     }
 
 #define REAL       float

@@ -28,12 +28,21 @@ struct kernel_numbers {
 };
 
 /* How many arrays a rule adds to get its gradient, as the tree does: a, a + b, or
- * (a + b) + (c + d). */
-enum kernel_leaves { KERNEL_ONE_LEAF, KERNEL_TWO_LEAVES, KERNEL_FOUR_LEAVES, KERNEL_LEAVES };
+ * (a + b) + (c + d). Kept: their sum is written, too. */
+enum kernel_leaves {
+    KERNEL_ONE_LEAF,
+    KERNEL_TWO_LEAVES,
+    KERNEL_FOUR_LEAVES,
+    KERNEL_ONE_KEPT,
+    KERNEL_TWO_KEPT,
+    KERNEL_FOUR_KEPT,
+    KERNEL_LEAVES,
+};
 
 /* What a rule works on: `count` elements of each. The gradient is `scale` times the leaves' sum. */
 struct kernel_block {
     const void *leaves[4];
+    void *kept; /* KERNEL_*_KEPT: gets the leaves' sum */
     double scale;
     const void *from;
     void *to;

@@ -140,6 +140,7 @@ NAME(decay)(void *to, const void *gradient, const void *values, double decay, si
 /* Where a gradient comes from. */
 struct NAME(source) {
     const ANY *a, *b, *c, *d;
+    ANY *kept;
     REAL scale;
 };
 
@@ -149,7 +150,23 @@ static inline struct NAME(source) NAME(source_of)(const struct kernel_block *blo
                                  .b = block->leaves[1],
                                  .c = block->leaves[2],
                                  .d = block->leaves[3],
+                                 .kept = block->kept,
                                  .scale = (REAL)block->scale};
+}
+
+static ALWAYS_INLINE REAL
+NAME(leaves_sum)(const struct NAME(source) * from, enum kernel_leaves leaves, size_t i)
+{
+    switch (leaves) {
+    case KERNEL_ONE_LEAF:
+    case KERNEL_ONE_KEPT:
+        return from->a[i];
+    case KERNEL_TWO_LEAVES:
+    case KERNEL_TWO_KEPT:
+        return from->a[i] + from->b[i];
+    default:
+        return (from->a[i] + from->b[i]) + (from->c[i] + from->d[i]);
+    }
 }
 
 /* leaves: known when this is compiled, so nothing is left of the question. By a scale of 1 it is
@@ -157,14 +174,12 @@ static inline struct NAME(source) NAME(source_of)(const struct kernel_block *blo
 static ALWAYS_INLINE REAL
 NAME(gradient)(const struct NAME(source) * from, enum kernel_leaves leaves, size_t i)
 {
-    switch (leaves) {
-    case KERNEL_ONE_LEAF:
-        return from->a[i] * from->scale;
-    case KERNEL_TWO_LEAVES:
-        return (from->a[i] + from->b[i]) * from->scale;
-    default:
-        return ((from->a[i] + from->b[i]) + (from->c[i] + from->d[i])) * from->scale;
+    const REAL sum = NAME(leaves_sum)(from, leaves, i);
+
+    if (leaves >= KERNEL_ONE_KEPT) {
+        from->kept[i] = sum;
     }
+    return sum * from->scale;
 }
 
 /* to = g */

@@ -310,13 +310,19 @@ fits_one_loop(const struct pass *pass, enum kernel_leaves *leaves_p)
     const bool plain =
         apply->use == PSD_USE_SUM || (apply->rule->clip_value == 0 && !decay_is_added(apply->rule));
 
-    if (apply->check || !plain || pass->from_real != NULL || apply->sum_out != NULL ||
+    if (apply->check || !plain || pass->from_real != NULL ||
         (apply->divisor & (apply->divisor - 1)) != 0) {
         return false;
     }
-    *leaves_p = apply->leaf_count == 1   ? KERNEL_ONE_LEAF
-                : apply->leaf_count == 2 ? KERNEL_TWO_LEAVES
-                                         : KERNEL_FOUR_LEAVES;
+    if (apply->sum_out != NULL) {
+        *leaves_p = apply->leaf_count == 1   ? KERNEL_ONE_KEPT
+                    : apply->leaf_count == 2 ? KERNEL_TWO_KEPT
+                                             : KERNEL_FOUR_KEPT;
+    } else {
+        *leaves_p = apply->leaf_count == 1   ? KERNEL_ONE_LEAF
+                    : apply->leaf_count == 2 ? KERNEL_TWO_LEAVES
+                                             : KERNEL_FOUR_LEAVES;
+    }
     return apply->leaf_count == 1 || apply->leaf_count == 2 ||
            (apply->leaf_count == 4 && psi_sum_is_subtree(apply->leaves, 4));
 }
@@ -327,6 +333,7 @@ apply_at_once(const struct pass *pass, enum kernel_leaves leaves)
     const struct apply *apply = pass->apply;
     _Static_assert(PSI_STATES_MAX == 2, "all of them are here");
     struct kernel_block block = {
+        .kept = apply->sum_out,
         .scale = apply->divisor > 1 ? 1.0 / apply->divisor : 1,
         .from = apply->from,
         .to = apply->to,
