@@ -321,6 +321,10 @@ struct psd_transfer {
  * blocks: what does not fit the window waits inside the operation. A server lets 256 pulls of one
  * worker wait for one chunk; further ones end as PSD_ERR_BUSY.
  *
+ * In a job whose sums survive their servers (docs/failures.md) a psd_push to a table of PSD_USE_SUM
+ * brings the sum along, into memory of the library, from which a later psd_pull is answered: the table
+ * takes its size once more in this process, from its first psd_push on. psd_push_pull takes nothing.
+ *
  * Returns PSD_OK, or
  *   PSD_ERR_INVALID     range not on the grid, missing pointer, unknown flag;
  *   PSD_ERR_STEP        not the next step of this table: the message names both;

@@ -51,6 +51,23 @@ def test_server_killed_changes_no_bit(start, way, servers, memory):
     assert all(0 < one["seconds"] < 20 for one in failovers)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_sums_that_nobody_has_read_yet(start, tmp_path, way):
+    """If this fails, a push that was answered is lost when its server dies before anybody has pulled the sum."""
+    arguments = (*SUMS, "--split")
+    calm = train(start, *WAYS[way], name="calm", arguments=arguments)
+    assert calm.wait(60) == 0, calm.stderr()
+    gates = [tmp_path / f"gate{step}" for step in (7, 20)]
+    job = train(start, *WAYS[way], arguments=(*arguments, "--hold", f"pushed7:{gates[0]}", "--hold", f"pushed20:{gates[1]}"))
+    for time, gate in enumerate(gates, 1):
+        job.wait_for_output("holding", time)  # worker 0 has pushed, and not pulled
+        os.kill(job.pid_of("server0"), signal.SIGKILL)
+        wait_for(lambda: job.stderr().count("is back after") == time or job.process.poll() is not None, 20, job.stderr)
+        gate.touch()
+    assert job.wait(60) == 0, job.stdout() + job.stderr()
+    assert digests(job) == digests(calm)
+
+
 def test_what_is_shown_of_a_server_that_was_started_again(start, tmp_path):
     """If this fails, a server that runs is shown with the signal that ended an earlier life of it; or those who watch do
     not see that it was replaced."""

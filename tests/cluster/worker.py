@@ -47,6 +47,7 @@ def parse():
     parser.add_argument("--rule", choices=("sgd", "momentum", "adam"), default="momentum")
     parser.add_argument("--zoo", action="store_true", help="tables of every kind instead")
     parser.add_argument("--sum", action="store_true", help="tables of sums, each result written over its gradient")
+    parser.add_argument("--split", action="store_true", help="push, and when that is done, pull")
     parser.add_argument("--memory", choices=("ordinary", "region", "view"), default="ordinary",
                         help="gradients from psd_alloc; and values read in psd_view")
     parser.add_argument("--check", action="store_true", help="pull again what came, and compare")
@@ -57,7 +58,7 @@ def parse():
     parser.add_argument("--cut", type=int, default=-1, help="STEP")
     parser.add_argument("--save", help="directory for rank 0")
     parser.add_argument("--die", default="", help="RANK:MOMENT or RANK:MOMENT:STEP")
-    parser.add_argument("--hold", action="append", default=[], help="STEP:FILE, or closing:FILE")
+    parser.add_argument("--hold", action="append", default=[], help="STEP:FILE, closing:FILE, or pushedSTEP:FILE (--split)")
     parser.add_argument("--meet", action="store_true", help="a barrier before each step")
     parser.add_argument("--deaf", action="store_true", help="ignore SIGTERM")
     parser.add_argument("--unclosed", action="store_true", help="exit with 0 instead of closing")
@@ -163,6 +164,8 @@ class Worker:
             into = {"values": None, "flags": psdlib.VIEW}
         if table.step() > step:
             return table.pull(step + 1, **into)
+        if self.args.split:
+            return table.push(step, self.gradient(number, step))
         if self.args.sum and self.args.memory != "view":
             self.values[number] = self.gradient(number, step)
             return table.push_pull(step, self.values[number], self.values[number])
@@ -199,6 +202,10 @@ class Worker:
         self.moment("sent", step)
         for op in ops:
             op.wait()
+        if self.args.split:
+            self.hold(f"pushed{step}")
+            for op in [table.pull(step + 1, self.values[number]) for number, table in enumerate(tables)]:
+                op.wait()
         self.moment("done", step)
         self.look_at_values(tables, step)
         self.context.report(step, "loss", 1.0 / (step + 1))

@@ -92,7 +92,7 @@ draw_tables(struct plan *plan, struct rng *rng, enum mode mode)
         table->backup = backup; /* tables pushed together close together */
         snprintf(table->name, sizeof(table->name), "t%u", i);
         table->priority = (uint8_t)rng_below(rng, 4);
-        table->split = rng_chance(rng, 30) && table->use == PSD_USE_UPDATE;
+        table->split = rng_chance(rng, 30);
         table->ranges = rng_chance(rng, 30) && table->kind == KIND_ROUNDS && mode != MODE_BACKUP;
     }
     if (plan->table_count > 1 && plan->policy != PSI_DEATH_WAIT && backup == 0 &&
@@ -320,7 +320,6 @@ draw_server_lives(struct plan *plan, struct rng *rng)
         table->use = PSD_USE_SUM;
         table->rule = (struct psd_rule_args){0};
         table->init = PSD_INIT_ZERO;
-        table->split = false;
     }
     plan->steps += plan->workers > FEW ? 0 : rng_between(rng, 0, 24); /* several lives long */
     plan->steps -= plan->load_step;

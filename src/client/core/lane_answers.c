@@ -73,7 +73,13 @@ request_over(struct lane_link *lane, struct request *request, enum chunk_state s
 void
 psi_request_held(struct lane_link *lane, struct request *request, const struct psi_frame *frame)
 {
+    const struct psd_op *op = request->op;
+    const uint32_t chunk = request->chunk;
+
     request_over(lane, request, CHUNK_HELD, frame);
+    if (op->is_split) {
+        psi_split_came(op, chunk);
+    }
 }
 
 void
@@ -97,6 +103,9 @@ psi_request_answered(struct lane_link *lane, struct request *request, psd_status
 
     request_over(lane, request, CHUNK_DONE, frame);
     op->remaining--;
+    if (status == PSD_OK && op->is_split) {
+        psi_split_came(op, chunk);
+    }
     if (status == PSD_OK) {
         op->applied++;
     } else if (op->error.status == PSD_OK) {

@@ -140,7 +140,7 @@ static void
 raise_older(const struct psd_op *op)
 {
     for (struct psd_op *older = op->table_prev; older != NULL; older = older->table_prev) {
-        if (!older->held && older->priority < op->priority) {
+        if (!older->held && !older->is_local && older->priority < op->priority) {
             older->priority = op->priority;
             psi_lane_enqueue(older);
         }
@@ -169,6 +169,9 @@ psi_order_enter(struct psd_op *op)
     table->last_op = op;
     if (order_of(op) != NULL) {
         common_order_enter(order_of(op), op);
+    }
+    if (op->is_local) {
+        return; /* it waits for nothing but a push of ours, and holds up nobody */
     }
     if (must_hold(op)) {
         hold(op);

@@ -98,6 +98,17 @@ psd_status psi_give_arrived(struct lane_link *lane, struct psd_error *err);
 /* Is the result of that step here, or is this worker through with it? */
 bool psi_result_is_here(const struct psd_table *table, uint32_t chunk, uint64_t step);
 
+/* ---- split.c */
+
+/* A push by itself of a table that outlives its servers brings its sum along. PSD_ERR_NO_MEMORY. */
+psd_status psi_split_push(struct psd_op *op, struct psd_error *err);
+void psi_split_came(const struct psd_op *op, uint32_t chunk); /* the sum of such a push is here */
+
+/* Is the pull answered from those sums? Then psi_split_look() ends it, if they are here. */
+bool psi_split_pull(struct psd_op *op);
+void psi_split_look(struct psd_op *op);
+void psi_split_destroy(struct psd_table *table);
+
 /* ---- leave.c */
 
 /* OP_BYE is pending: it is sent when no server has to be waited for any more. */

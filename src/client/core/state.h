@@ -30,6 +30,7 @@ struct gathering;
 struct host;
 struct lane_link;
 struct result;
+struct split;
 struct table_view;
 
 /*
@@ -167,6 +168,8 @@ struct psd_op {
     struct psd_op *table_prev;
     bool exact;         /* a read of the very version of its step */
     bool in_place;      /* the result comes where the gradient was; of tables with `results` */
+    bool is_split;      /* a push that brings its sum into table->split */
+    bool is_local;      /* a pull that is answered from there: no server hears of it */
     uint8_t *chunks;    /* enum chunk_state each; lies behind the operation, as do its parts */
     struct part *parts; /* one per lane of spread->lanes */
     const struct spread *spread;
@@ -218,6 +221,7 @@ struct psd_table {
     uint64_t *next_step;             /* chunk -> step to push next */
     uint64_t resume_step;            /* a replacement repeats from here */
     bool resuming;                   /* opened by a replacement */
+    struct split *split;             /* owned; NULL: no sum was pushed by itself (split.c) */
     struct result *results;          /* by chunk; NULL: the table does not outlive a server */
     struct table_view *view;         /* NULL: nobody asked for one */
     uint64_t blocked_turn;           /* the pump's turn in which a transfer of it was blocked ... */

@@ -37,6 +37,7 @@ psi_table_destroy(struct psd_table *table)
 
     psi_gathered_destroy(table);
     psi_results_destroy(table);
+    psi_split_destroy(table);
     spread_by_host_fini(table);
     for (uint32_t lane = 0; spread->lane_chunks != NULL && lane < table->client->lane_count;
          lane++) {

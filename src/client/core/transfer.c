@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "client/core/core.h"
+#include "client/core/results.h"
 #include "client/core/state.h"
 
 static bool
@@ -55,7 +56,8 @@ psi_transfer_describe(const struct psd_op *op, char *text, size_t size)
         [PSI_FRAME_STATE_PULL] = "save",     [PSI_FRAME_STATE_PUSH] = "load",
     };
 
-    snprintf(text, size, "%s table %s step %llu", verbs[op->transfer.type], op->table->spec.name,
+    snprintf(text, size, "%s table %s step %llu",
+             verbs[op->is_split ? PSI_FRAME_PUSH : op->transfer.type], op->table->spec.name,
              (unsigned long long)op->transfer.step);
 }
 
@@ -232,6 +234,9 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
         op->remaining = op->chunk_count;
         status = check_step(op, err);
     }
+    if (status == PSD_OK) {
+        status = psi_split_push(op, err);
+    }
     if (status != PSD_OK) {
         psi_op_discard(op);
         return status;
@@ -240,13 +245,17 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
     op->spread = psi_op_is_push(op) && op->transfer.step >= table->route_from ? &table->by_host
                                                                               : &table->flat;
     op->exact = wants_exact(op);
-    op->in_place = is_in_place(op);
+    op->in_place = op->in_place || is_in_place(op);
+    op->is_local = psi_split_pull(op);
     set_next_step(op, op->transfer.step + 1);
     if (psi_op_is_push(op)) {
         psi_step_clock_push(&client->steps, op->transfer.step, op->started_ns);
     }
     psi_op_submit(op);
     psi_order_enter(op);
+    if (op->is_local) {
+        psi_split_look(op);
+    }
     *op_p = op;
     return PSD_OK;
 }
