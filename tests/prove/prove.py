@@ -3,7 +3,7 @@
 
     make prove [MINUTES=10] [JOBS=1]           goes on where it was; adds to what was run of the same sources
     tests/prove/prove.py --seed 4              one run once more, its files are kept; SEED is all that a run depends on
-    tests/prove/prove.py --only bsp            runs of one mode
+    tests/prove/prove.py --only bsp            runs of one mode; --way hosts: of one kind of network
     tests/prove/prove.py --scoreboard          only writes the scoreboard of what was run
 
 Each run is a line in OUT/runs.jsonl. What a run that failed has left is in OUT/failed-SEED."""
@@ -97,14 +97,15 @@ def work(number, args, source, points, deadline, seeds, lock):
         with seeds.get_lock():
             seed = seeds.value
             seeds.value += 1
-        if args.only and plans.draw(seed).mode != args.only:
+        plan = plans.draw(seed)
+        if (args.only and plan.mode != args.only) or (args.way and plan.way != args.way):
             continue
         try:
-            record = run_plan(plans.draw(seed), args.out, points)
+            record = run_plan(plan, args.out, points)
         except (KeyboardInterrupt, SystemExit):
             return
         except BaseException:  # the tool's own fault: no run, and no proof
-            record = {"seed": seed, "mode": plans.draw(seed).mode, "way": "", "verdict": "failed", "seconds": 0, "blows": [],
+            record = {"seed": seed, "mode": plan.mode, "way": plan.way, "meet": False, "verdict": "failed", "seconds": 0, "blows": [],
                       "why": traceback.format_exc()[-600:], "pushes": 0, "lost": 0, "doubled": 0, "passes": {}}
         record["source"] = source
         with lock, open(args.out / "runs.jsonl", "a", encoding="utf-8") as file:
@@ -146,6 +147,7 @@ def main():
     parser.add_argument("--cell", choices=plans.CELLS, help="one run of a known kind")
     parser.add_argument("--first", type=int, default=0, help="seed of the first run of all")
     parser.add_argument("--only", default="", choices=("", *plans.MODES))
+    parser.add_argument("--way", default="", help="runs of one kind: shm, tcp, hosts, ...")
     parser.add_argument("--scoreboard", action="store_true", help="write it, run nothing")
     parser.add_argument("--page", type=pathlib.Path, default=TREE / "docs" / "reliability.md")
     args = parser.parse_args()
