@@ -292,6 +292,25 @@ end_well(struct master *master)
     }
 }
 
+/* Of those who were done before this life began, one may not have heard it: it is on its way here, to ask
+ * once more. In the first life there is none. */
+void
+master_rebuild_end_well(struct master *master)
+{
+    bool unmet = false;
+
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        const struct member *member = &master->worker[rank].member;
+
+        unmet = unmet || (member->state == PSD_NODE_DONE && member->life == 0);
+    }
+    master_end(master, PSI_EXIT_OK, PSD_OK, "all workers are done");
+    if (unmet && master->end_ns < patience_ns(master)) {
+        master->lingers = true;
+        master->end_ns = patience_ns(master);
+    }
+}
+
 static void
 go_on(struct master *master, const struct psi_view *truth)
 {

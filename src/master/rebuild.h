@@ -22,6 +22,9 @@ struct report {
 
 void master_rebuild_tick(struct master *master, uint64_t now_ns);
 
+/* All workers are done: ends the job, but not before those who may not know that they are. */
+void master_rebuild_end_well(struct master *master);
+
 /* There is no way on: the job is over. */
 void master_rebuild_give_up(struct master *master, int exit_code, psd_status status,
                             const char *text);

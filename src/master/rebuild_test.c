@@ -660,6 +660,47 @@ test_who_stands_by_comes_after_the_job_is_known(void **state)
     master_bed_stop(bed);
 }
 
+/* If this fails, a worker that was done before the master died is left alone by its next life when the others are
+ * done, and waits for it in vain; or a lane that stands by and comes late calls a job that ended well a failure. */
+static void
+test_who_does_not_know_that_it_is_done_is_waited_for(void **state)
+{
+    struct master_bed *bed = start_second_life(2, 2, PSI_DEATH_FAIL);
+    struct peer *late;
+    struct told told;
+
+    (void)state;
+    make_view(&told, V3);
+    for (uint32_t i = 0; i < 2; i++) {
+        lane_returns(bed, i, &told, (struct known){.done = 1});
+    }
+    worker_returns(bed, 1, V3);
+    say(bed, bed->worker[1], (struct psi_frame){.type = PSI_FRAME_BYE, .request = 7}, NULL);
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct world_heard *heard;
+
+        while ((heard = hear(bed->lane[i], PSI_FRAME_DONE)) != NULL) {
+            say(bed, bed->lane[i],
+                (struct psi_frame){.type = PSI_FRAME_DONE, .seq = heard->frame.seq}, NULL);
+        }
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        bed->lane[i]->line->heard_read = 0;
+        assert_int_equal(hear_verdict(bed->lane[i], PSI_FRAME_END).exit_code, 0);
+        say(bed, bed->lane[i], (struct psi_frame){.type = PSI_FRAME_BYE}, NULL);
+    }
+    pass_ms(bed, 100, NULL);
+    assert_false(is_over(bed)); /* worker 0 may come */
+    late = join(bed, PSI_ROLE_STANDBY, 0, 700);
+    assert_int_equal(hear_verdict(late, PSI_FRAME_END).exit_code, 0);
+    worker_returns(bed, 0, V3);
+    say(bed, bed->worker[0], (struct psi_frame){.type = PSI_FRAME_BYE, .request = 77}, NULL);
+    assert_int_equal(hear(bed->worker[0], PSI_FRAME_ACK)->frame.request, 77);
+    pass_ms(bed, 10000, NULL);
+    assert_over(bed, PSI_EXIT_OK, "all workers are done");
+    master_bed_stop(bed);
+}
+
 /* If this fails, a place that was in another server's process is taken for one of its own index: psd_run is
  * told to begin another life of a server that lives, and kills what it has. */
 static void
@@ -783,6 +824,7 @@ main(void)
         cmocka_unit_test(test_the_view_of_a_copy_is_the_truth),
         cmocka_unit_test(test_a_process_that_is_here_is_not_awaited),
         cmocka_unit_test(test_who_stands_by_comes_after_the_job_is_known),
+        cmocka_unit_test(test_who_does_not_know_that_it_is_done_is_waited_for),
         cmocka_unit_test(test_a_job_that_was_over_ends_well),
         cmocka_unit_test(test_a_bye_is_answered_when_lanes_know_of_it),
         cmocka_unit_test(test_a_master_that_was_replaced_leaves),

@@ -18,15 +18,17 @@ master_admit_standby(struct session *session)
     const struct psi_welcome welcome = master_welcome(master);
     const struct psi_frame frame = master_answer(session, PSI_FRAME_WELCOME);
 
-    if (master->phase >= PHASE_ENDING) {
-        master_refuse(session, PSD_ERR_REFUSED, "the job is over: %s", master->end_text);
-    } else if (session->hello.rank >= master->config.servers) {
+    if (session->hello.rank >= master->config.servers) {
         master_refuse(session, PSD_ERR_REFUSED, "server %u: the job has %u", session->hello.rank,
                       master->config.servers);
     } else {
         session->kind = SESSION_OBSERVER;
         master_posted(session, psi_post_welcome(session->guest.conn, &frame, &welcome));
-        master_pair_greet(session);
+        if (master->phase >= PHASE_ENDING) { /* it comes late, and ends as all others do */
+            master_send_end(session);
+        } else {
+            master_pair_greet(session);
+        }
     }
 }
 

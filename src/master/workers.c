@@ -253,7 +253,7 @@ master_check_done(struct master *master, const struct worker *lost)
         return;
     }
     if (done > 0) {
-        master_end(master, PSI_EXIT_OK, PSD_OK, "all workers are done");
+        master_rebuild_end_well(master);
     } else {
         psi_assert(lost != NULL);
         master_blame(master, &lost->member, lost->loss);

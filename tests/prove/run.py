@@ -277,6 +277,8 @@ class Run:
             record["why"] = str(wrong)
         finally:
             self.clean(record)
+        if all(noted["void"] for noted in self.blows) and not record.get("ledger"):
+            record["verdict"] = "void"  # nobody was killed: the machine had no time for the job
         for noted in self.blows:
             noted.pop("moments", None)
         record.update(blows=self.blows, seconds=round(time.monotonic() - begin, 1), pushes=self.pushes(),
@@ -323,7 +325,7 @@ class Run:
         if record["ledger"]:
             record["why"] = record["ledger"][0]
         elif code == 0 and not wrong:
-            record["verdict"] = "void" if self.blows and all(noted["void"] for noted in self.blows) else "held"
+            record["verdict"] = "held"
         elif code == 0:
             record["why"] = wrong
         elif self.died_with_all_parts(code):

@@ -44,12 +44,13 @@ def table(header, rows):
 
 def summary(records, source):
     runs = collections.Counter(record["verdict"] for record in records)
+    unstruck = sum(record["verdict"] == "void" and bool(record["why"]) for record in records)
     all_deaths = [(record, *death) for record in records for death in deaths(record)]
     rows = [
         ("sources", f"`{source}`"),
         ("runs", f"{len(records)}: {runs['held']} held, {runs['ended by name']} ended by name where that is allowed, "
-                 f"{runs['void']} void, {runs['failed']} failed"),
-        ("seeds", f"{min((r['seed'] for r in records), default=0)} to {max((r['seed'] for r in records), default=0)}"),
+                 f"{runs['void']} void ({unstruck} of them went wrong while nobody was killed), {runs['failed']} failed"),
+        ("seeds", f"{len(records)} from {min((r['seed'] for r in records), default=0)} to {max((r['seed'] for r in records), default=0)}"),
         ("hours of running jobs", f"{sum(r['seconds'] for r in records) / 3600:.2f}"),
         ("pushes acknowledged", f"{sum(r['pushes'] for r in records):,}"),
         ("deaths", f"{len(all_deaths)}, {sum(at for *_, at in all_deaths)} of them at fail points"),
@@ -116,7 +117,7 @@ def failures(records):
     failed = [record for record in records if record["verdict"] == "failed"]
     if not failed:
         return "None.\n"
-    return "".join(f"- seed {record['seed']} ({record['mode']}, {record['way']}): {' '.join(record['why'].split())[:300]}\n" for record in failed)
+    return "".join(f"- seed {record['seed']} ({record['mode']}, {record['way']}): {' '.join(record['why'].split())[:200]}\n" for record in failed)
 
 
 def write(page, records, source, points):
