@@ -12,7 +12,7 @@
 #include "client/core/core.h"
 #include "client/core/state.h"
 
-/* One that has ended. */
+/* One that has ended, of a step that is told: the others are not worth a call. */
 void
 psi_mark_pushed(const struct psd_op *op)
 {

@@ -115,7 +115,7 @@ end(struct psd_op *op, psd_status status, psd_outcome outcome)
     }
     list_append(&client->done, &client->done_last, op);
     if (op->kind == OP_TRANSFER) {
-        if (client->marked != NULL) {
+        if (client->marked != NULL && psi_step_clock_tells(&client->steps, op->transfer.step)) {
             psi_mark_pushed(op);
         }
         psi_order_leave(op);

@@ -72,7 +72,7 @@ times_of(const struct step_clock *clock)
 static bool
 is_told_of(const struct step_clock *clock, uint64_t step)
 {
-    return step % (UINT64_C(1) << clock->sparse) == 0 && step <= PSI_TOLD_STEP_MAX;
+    return psi_step_clock_tells(clock, step) && step <= PSI_TOLD_STEP_MAX;
 }
 
 static void

@@ -79,6 +79,13 @@ struct step_clock {
     struct psi_step_times done[PSI_STEPS_MAX];
 };
 
+/* Are the times of this step told, as far as its number says? */
+static inline bool
+psi_step_clock_tells(const struct step_clock *clock, uint64_t step)
+{
+    return (step & ((UINT64_C(1) << clock->sparse) - 1)) == 0;
+}
+
 /* A push begins that is the first of its step. */
 void psi_step_clock_begin(struct step_clock *clock, uint64_t step, uint64_t now_ns);
 
