@@ -18,7 +18,7 @@
 #include "launch/page/document.h"
 #include "launch/page/page.h"
 
-enum { NEWS_MAX = 32, READ_BYTES = 1 << 16 }; /* psd_run itself keeps none */
+enum { NEWS_MAX = 64, READ_BYTES = 1 << 16 }; /* psd_run itself keeps none */
 
 struct replay {
     char *whole;
