@@ -35,7 +35,8 @@ static const char *const roles[] = {
 static const char *const losses[] = {[PSI_LOSS_NONE] = "well",
                                      [PSI_LOSS_SILENT] = "silent",
                                      [PSI_LOSS_CLOSED] = "closed",
-                                     [PSI_LOSS_GAVE_UP] = "gave_up"};
+                                     [PSI_LOSS_GAVE_UP] = "gave_up",
+                                     [PSI_LOSS_UNREACHED] = "unreached"};
 static const char *const copies[] = {[PSI_COPY_NONE] = "none",
                                      [PSI_COPY_FORMING] = "forming",
                                      [PSI_COPY_WHOLE] = "whole",

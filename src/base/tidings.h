@@ -35,9 +35,10 @@ enum psi_tiding_role { PSI_TIDING_MASTER, PSI_TIDING_SERVER, PSI_TIDING_WORKER }
 
 enum psi_loss {
     PSI_LOSS_NONE,
-    PSI_LOSS_SILENT,  /* connected, but nothing came for too long */
-    PSI_LOSS_CLOSED,  /* its connection ended and was not renewed */
-    PSI_LOSS_GAVE_UP, /* it said itself that it cannot go on */
+    PSI_LOSS_SILENT,    /* connected, but nothing came for too long */
+    PSI_LOSS_CLOSED,    /* its connection ended and was not renewed */
+    PSI_LOSS_GAVE_UP,   /* it said itself that it cannot go on */
+    PSI_LOSS_UNREACHED, /* it and others do not reach each other, although both reach the master */
 };
 
 /* Of the copy of a server's part. */

@@ -21,7 +21,7 @@ test_lines_come_back(void **state)
     (void)state;
     for (int kind = PSI_TIDING_JOINED; kind <= PSI_TIDING_END; kind++) {
         for (int role = PSI_TIDING_MASTER; role <= PSI_TIDING_WORKER; role++) {
-            for (int loss = PSI_LOSS_NONE; loss <= PSI_LOSS_GAVE_UP; loss++) {
+            for (int loss = PSI_LOSS_NONE; loss <= PSI_LOSS_UNREACHED; loss++) {
                 const bool told = kind == PSI_TIDING_LOST || kind == PSI_TIDING_END;
                 struct psi_tiding tiding = {
                     .kind = (enum psi_tiding_kind)kind,
@@ -39,7 +39,8 @@ test_lines_come_back(void **state)
                     tiding.place = (struct psi_tiding_place){
                         .by = loss == 0 ? PSI_TIDING_NOBODY : 3,
                         .copy = loss == 1 ? PSI_TIDING_NOBODY : 4,
-                        .state = (enum psi_copy_state)loss}; /* as many as there are */
+                        .state =
+                            loss <= PSI_COPY_NEEDLESS ? (enum psi_copy_state)loss : PSI_COPY_NONE};
                 }
                 if (told) {
                     snprintf(tiding.text, sizeof(tiding.text), "worker 3 (tcp://h:1) lost: %d: x",

@@ -151,6 +151,7 @@ master_destroy(struct master *master)
         master_pair_free(&master->server[index]);
         free(master->server[index].lane);
     }
+    free(master->unreached_ns);
     free(master->table);
     free(master->given);
     free(master->telling);
@@ -365,6 +366,9 @@ master_tick(struct master *master)
     }
     if (master->phase == PHASE_GATHERING || master->phase == PHASE_RUNNING) {
         gathering_tick(master, now_ns);
+    }
+    if (master->phase == PHASE_RUNNING) {
+        master_reach_tick(master, now_ns);
     }
     if (master->phase == PHASE_RUNNING) {
         master_pairs_tick(master, now_ns);

@@ -140,6 +140,10 @@ welcome(struct session *session, struct member *member)
     member->session = session;
     member->process = session->hello.host;
     member->spared_ns = 0;
+    member->hinted_ns = 0;
+    if (member->role == PSI_ROLE_WORKER) {
+        master_reach_forget_worker(master, member->rank); /* it says it again */
+    }
     master_member_heard(master, member, psi_now_ns(master->env));
     master_posted(session, psi_post_welcome(session->guest.conn, &frame, &message));
     master_view_resend(master, member);

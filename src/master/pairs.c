@@ -63,6 +63,20 @@ find_copy(const struct master *master, const struct copy *copy)
 }
 
 bool
+master_pair_is_here(const struct master *master, const struct server *server, uint64_t now_ns)
+{
+    for (uint32_t lane = 0; lane < server->lanes; lane++) {
+        const struct session *session =
+            master_pair_is_whole(server) ? find_copy(master, &server->pair.copy[lane]) : NULL;
+
+        if (session == NULL || now_ns - session->heard_ns >= dead_ns(master) / 2) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool
 master_is_copy(const struct master *master, const struct session *session)
 {
     for (uint32_t index = 0; index < master->config.servers; index++) {

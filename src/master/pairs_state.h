@@ -59,6 +59,9 @@ struct pair {
 void master_pairs_tick(struct master *master, uint64_t now_ns);
 bool master_pair_is_whole(const struct server *server);
 
+/* ... and is it there, all of it, by what was heard lately? */
+bool master_pair_is_here(const struct master *master, const struct server *server, uint64_t now_ns);
+
 /* This process has ended, and with it the copies that were in it. */
 void master_pair_gone(struct master *master, uint64_t process);
 

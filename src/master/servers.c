@@ -409,6 +409,7 @@ master_server_lost(struct master *master, struct member *member, enum psi_loss l
     char text[PSI_TEXT_MAX];
 
     master_tell(master, PSI_TIDING_LOST, member, loss, reason);
+    master_reach_forget_server(master, member->rank);
     if (server->is_promoting) {
         master_pair_over(server); /* what the copy had is gone, too */
     }

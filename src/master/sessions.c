@@ -35,6 +35,7 @@ static const struct {
     {PSI_FRAME_BARRIER, FROM_WORKER, master_on_barrier},
     {PSI_FRAME_WHY, FROM_WORKER, master_on_why},
     {PSI_FRAME_HAVE, FROM_WORKER, master_on_have},
+    {PSI_FRAME_HINT, FROM_WORKER, master_on_hint},
     {PSI_FRAME_ACK, FROM_LANE, master_on_table_ack},
     {PSI_FRAME_VIEW_ACK, FROM_LANE, master_on_view_ack},
     {PSI_FRAME_DONE, FROM_LANE, master_on_done},
@@ -152,8 +153,8 @@ on_hello(struct psi_guest *guest, const struct psi_hello *said, struct psd_error
 }
 
 /* A member that was declared dead speaks: it must learn it, whatever it says. */
-static void
-refuse_the_dead(struct session *session)
+void
+master_refuse_the_dead(struct session *session)
 {
     const uint32_t rank = session->hello.rank;
     const struct worker *worker;
@@ -221,7 +222,7 @@ on_frame(struct psi_guest *guest, void *payload, size_t bytes, struct psd_error 
                           psi_frame_type_name(guest->inbox.frame.type));
         break;
     case SESSION_FENCED:
-        refuse_the_dead(session);
+        master_refuse_the_dead(session);
         break;
     case SESSION_OBSERVER:
     case SESSION_MEMBER:

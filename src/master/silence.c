@@ -27,6 +27,19 @@ master_silence_ms(const struct master *master, const struct member *member)
                : master_dead_ms(master);
 }
 
+/* The same, now. A server that has hung up on somebody, and has not been heard since, is not waited for as
+ * long, if somebody can take its part. */
+static uint64_t
+silence_now_ms(const struct master *master, const struct member *member)
+{
+    const uint64_t silence_ms = master_silence_ms(master, member);
+
+    return member->hinted_ns > member->heard_ns &&
+                   master_outlives(master, &master->server[member->rank])
+               ? silence_ms / 2
+               : silence_ms;
+}
+
 /* ----------------------------------------------------------------- lost time of our own --- */
 
 static uint64_t
@@ -117,6 +130,13 @@ master_no_longer_missed(const struct master *master, struct member *member, uint
 
 /* ------------------------------------------------------------------------------ the look --- */
 
+/* Somebody ended its connection. One on which nothing came back is as good as one that is silent. */
+static bool
+is_closed(const struct member *member)
+{
+    return member->session == NULL && !member->is_cut_off;
+}
+
 /* How long a member whose connection ended may take to come back. */
 static uint64_t
 grace_ms(const struct master *master, const struct member *member)
@@ -180,7 +200,7 @@ wait_for_server(struct master *master, struct member *member, uint64_t now_ns)
 static void
 lose(struct master *master, struct member *member, bool never_came, uint64_t limit_ms)
 {
-    const bool cut = member->session == NULL;
+    const bool cut = is_closed(member);
     char reason[96];
 
     if (never_came) {
@@ -196,11 +216,11 @@ lose(struct master *master, struct member *member, bool never_came, uint64_t lim
 void
 master_look_at_silence(struct master *master, struct member *member, uint64_t now_ns)
 {
-    const bool cut = member->session == NULL;
-    const uint64_t limit_ms = cut ? grace_ms(master, member) : master_silence_ms(master, member);
+    const bool cut = is_closed(member);
+    const uint64_t limit_ms = cut ? grace_ms(master, member) : silence_now_ms(master, member);
     const uint64_t deadline_ns =
         (cut ? member->cut_ns : member->heard_ns) + limit_ms * MASTER_MS_NS;
-    const bool is_spared = cut && deadline_ns < member->spared_ns;
+    const bool is_spared = member->session == NULL && deadline_ns < member->spared_ns;
 
     if (member->state != PSD_NODE_JOINED && member->state != PSD_NODE_RUNNING) {
         return;

@@ -9,6 +9,7 @@
  *   views.c     membership: propose, commit        standby.c  lanes that stand by
  *   given.c     what a rank gave of tables         metrics.c  what members count
  *   silence.c   who is not heard of, and for how long that is borne
+ *   reach.c     who does not reach whom, although both are heard
  *   rebuild.h   another life of the master: what it knows, it hears from the lanes
  *   redundancy.h  who has which part, for who started the job
  *
@@ -93,6 +94,7 @@ struct member {
     bool missed; /* lane: silent for too long, and waited for, because nobody can do without it */
     char address[PSI_ADDRESS_MAX];
 
+    uint64_t hinted_ns; /* lane: somebody's connection to it was ended then; 0: never */
     uint64_t spared_ns; /* it may be on its way back to a master that returned; 0: it is not */
 
     bool acked;            /* lane: has answered the current stage of the change of view */
@@ -120,6 +122,7 @@ struct worker {
     uint64_t old_life; /* of the incarnation before; 0: none */
     uint64_t lost_ns;  /* PSD_NODE_LOST: since then */
     char lost_text[PSI_TEXT_MAX];
+    char unreached_text[PSI_TEXT_MAX];        /* why it does not reach a server (reach.c) */
     enum psi_loss loss;                       /* likewise */
     enum change_kind wanted;                  /* change of view that waits for its turn */
     bool is_untold;                           /* a master that returned waits for its state */
@@ -271,6 +274,9 @@ struct master {
     struct backup_group *groups; /* owned */
     uint64_t late_ns;            /* when a table with backup workers closes without the late */
 
+    uint64_t *unreached_ns; /* owned; reach.c; NULL: nobody has ever said so */
+    uint64_t deposed; /* the last process whose server was deposed for that: it is about to leave */
+
     uint64_t barrier_released[PSI_BARRIER_KINDS];
     uint64_t begun_ns;
     uint32_t told_view;          /* REBUILDING: the highest that anybody said it has */
@@ -349,6 +355,9 @@ void master_sessions_reap(struct master *master, bool all);
 void master_refuse(struct session *session, psd_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* ... of one that was declared dead, and may not know. */
+void master_refuse_the_dead(struct session *session);
+
 /* Takes the result of psi_post_*(): what could not be queued breaks the session. */
 void master_posted(struct session *session, psd_status status);
 
@@ -412,6 +421,18 @@ void master_no_longer_missed(const struct master *master, struct member *member,
 
 /* The master has missed so much time: nobody was silent in it. */
 void master_members_forgive(struct master *master, uint64_t late_ns, uint64_t now_ns);
+
+/* -------------------------------------------------------------------------------- reach.c --- */
+
+psd_status master_on_hint(struct session *session, const void *body, size_t bytes,
+                          struct psd_error *err);
+
+/* Deposes servers that too many workers do not reach, and loses workers that do not reach others. */
+void master_reach_tick(struct master *master, uint64_t now_ns);
+
+/* What was said by this worker, or of this server, is over. */
+void master_reach_forget_worker(struct master *master, uint32_t rank);
+void master_reach_forget_server(struct master *master, uint32_t server);
 
 /* ------------------------------------------------------------------------------ members.c --- */
 

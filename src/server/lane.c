@@ -351,6 +351,7 @@ ping(void *owner, struct psi_ping *ping_p)
     const struct lane *lane = owner;
 
     ping_p->step = lane->global.value; /* the job's, on the lane that keeps it: it needs a copy */
+    pair_beat(lane);
 }
 
 static const struct psi_master_events master_events = {

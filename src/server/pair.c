@@ -138,6 +138,9 @@ on_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes, struct
     const struct psi_frame *frame = &peer->inbox.frame;
     struct psi_verdict verdict;
 
+    if (frame->type == PSI_FRAME_PONG) {
+        return PSD_OK; /* it is reached; what it was told is another matter */
+    }
     if (frame->type != PSI_FRAME_REPLICATE_ACK) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s from a copy: not expected",
                         psi_frame_type_name(frame->type));
@@ -334,18 +337,33 @@ pair_has_view(const struct lane *lane)
 
 /* ---- time ---------------------------------------------------------------------------------- */
 
-/* Twice as long as a member may be silent: the master may know better, and sooner. */
+/* As long as a member may be silent if it is not reached. If it is, twice as long: it may only be slow, and
+ * if it is dead the master knows better, and sooner. */
 static uint64_t
-patience_ns(const struct lane *lane)
+patience_ms(const struct lane *lane)
 {
-    return 2 * lane->job.dead_ms * MS_NS;
+    return (lane->pair->peer.state == PSI_PEER_UP ? 2 : 1) * (uint64_t)lane->job.dead_ms;
 }
 
 /* Does it owe us anything? */
 static bool
 is_awaited(const struct pair *pair)
 {
-    return pair->first != NULL || !pair->is_met;
+    return pair->first != NULL || !pair->is_met || pair->peer.state != PSI_PEER_UP;
+}
+
+/* There is always something on its way to the copy: so the kernel notices that nothing comes back while
+ * nobody changes anything, too. */
+void
+pair_beat(const struct lane *lane)
+{
+    const struct pair *pair = lane->pair;
+    const struct psi_frame frame = {.type = PSI_FRAME_PING, .view = lane->view.id};
+
+    if (pair != NULL && pair->peer.state == PSI_PEER_UP &&
+        pair->peer.conn->ops->queued_bytes(pair->peer.conn) == 0) {
+        (void)psi_post(pair->peer.conn, &frame); /* a failure comes back as on_close */
+    }
 }
 
 static void
@@ -357,8 +375,9 @@ look_at_silence(struct lane *lane, uint64_t now_ns)
         pair->heard_ns = now_ns;
         return;
     }
-    if (now_ns - pair->heard_ns >= patience_ns(lane)) {
-        pair_break(lane, "nothing heard of it for %u ms: %s", 2 * lane->job.dead_ms,
+    if (now_ns - pair->heard_ns >= patience_ms(lane) * MS_NS) {
+        pair_break(lane, "nothing heard of it for %llu ms: %s",
+                   (unsigned long long)patience_ms(lane),
                    pair->peer.state == PSI_PEER_UP ? "connected" : pair->peer.reason.text);
     } else if (now_ns - pair->heard_ns >= SLOW_MS * MS_NS && now_ns >= pair->warn_ns) {
         pair->warn_ns = now_ns + SLOW_LINE_MS * MS_NS;
@@ -438,7 +457,7 @@ pair_next_ns(const struct lane *lane)
     if (is_awaited(pair) && !pair->is_broken) {
         const uint64_t slow_ns = pair->heard_ns + SLOW_MS * MS_NS;
 
-        next_ns = pair->heard_ns + patience_ns(lane);
+        next_ns = pair->heard_ns + patience_ms(lane) * MS_NS;
         if (slow_ns < next_ns && pair->warn_ns < next_ns) {
             next_ns = slow_ns > pair->warn_ns ? slow_ns : pair->warn_ns;
         }

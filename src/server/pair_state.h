@@ -175,6 +175,7 @@ bool pair_has_table(const struct table *table);
 psd_status pair_ordered(struct lane *lane, const void *body, size_t bytes, struct psd_error *err);
 void pair_ended(struct lane *lane, uint64_t number); /* UNPAIR: alone from the next tick on */
 void pair_tick(struct lane *lane, uint64_t now_ns);
+void pair_beat(const struct lane *lane); /* with every heartbeat */
 uint64_t pair_next_ns(const struct lane *lane);
 void pair_destroy(struct lane *lane);
 

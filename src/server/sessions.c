@@ -211,9 +211,14 @@ dispatch(struct session *session, void *payload, size_t bytes, struct psd_error 
 static psd_status
 on_frame(struct psi_guest *guest, void *payload, size_t bytes, struct psd_error *err)
 {
+    static const struct psi_frame pong = {.type = PSI_FRAME_PONG};
     struct session *session = (struct session *)guest;
     psd_status status;
 
+    if (guest->inbox.frame.type == PSI_FRAME_PING) {
+        (void)psi_post(guest->conn, &pong); /* whatever its view: that it is heard is all it asks */
+        return PSD_OK;
+    }
     if (session->is_owner) {
         return mirror_frame(session, payload, bytes, err);
     }

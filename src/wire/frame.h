@@ -109,7 +109,8 @@ enum psi_frame_traits {
     X(SHARE_DATA, 65, PSI_KIND_DATA, "that piece")                                                 \
     X(SUBSCRIBE, 66, PSI_KIND_CONTROL, "who is in the job? Tell me again and again")               \
     X(METRICS, 67, PSI_KIND_CONTROL, "what I have counted")                                        \
-    X(STEP_STATE, 68, PSI_KIND_CONTROL, "additions to the global step, for the copy")
+    X(STEP_STATE, 68, PSI_KIND_CONTROL, "additions to the global step, for the copy")              \
+    X(HINT, 73, PSI_KIND_CONTROL, "I do not reach that lane, or do again; or it hung up")
 
 enum psi_frame_type {
 #define PSI_FRAME_ENUM(name, code, traits, text) PSI_FRAME_##name = code,

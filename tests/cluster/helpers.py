@@ -410,6 +410,15 @@ class Hosts:
         fields = line.partition(":")[2].split()
         return int(fields[0]), int(fields[8])
 
+    def drop(self, host, *selector):
+        """The host loses what the cable brings and the selector names, such as ("dport", 4242), and says nothing to that."""
+        name = self.names[host]
+        if "from all lookup local" in ip("-n", name, "rule", "show", "pref", "0").stdout:
+            ip("-n", name, "rule", "add", "pref", "10", "lookup", "local")  # else it comes before all others
+            ip("-n", name, "rule", "del", "pref", "0")
+        ip("-n", name, "rule", "add", "pref", "5", "iif", self.interfaces[host], "ipproto", "tcp", *map(str, selector),
+           "blackhole")
+
     def remove(self):
         for name in self.names:
             ip("netns", "del", name, check=False)

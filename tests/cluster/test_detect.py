@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from helpers import BRISK, DEAD_MS, digests, python_worker, wait_for
+from helpers import BRISK, DEAD_MS, digests, free_port, program, python_worker, wait_for
 
 UPDATES = ("--awkward", "--elements", 150_000, "--steps", 60)
 
@@ -64,28 +64,34 @@ def test_stopped_server_is_not_waited_for_without_end(start):
 # -------------------------------------------------------------------------------- fencing ---
 
 
-def begin(hand, kind, *settings):
+def begin(hand, kind, *settings, steps=150):
     """A job by hand that nobody watches: master, two servers, two workers."""
     master = hand.master(2, 2, *BRISK, "--server_return_ms=100", *settings)
     servers = [hand.server(index, *settings) for index in range(2)]
-    workers = [hand.worker(rank, *kind, "--awkward", "--elements", 150_000, "--steps", 150) for rank in range(2)]
+    workers = [hand.worker(rank, *kind, "--awkward", "--elements", 150_000, "--steps", steps) for rank in range(2)]
     return master, servers, workers
+
+
+def undisturbed(hand, kind, steps=150):
+    """What its workers are given if nothing happens."""
+    calm = type(hand)(hand.directory / "calm")
+    calm.directory.mkdir()
+    try:
+        master, servers, workers = begin(calm, kind, steps=steps)
+        assert [process.wait(60) for process in (*workers, master, *servers)] == [0] * 5, master.output()
+    finally:
+        calm.kill_all()
+    return [digest(worker) for worker in workers]
 
 
 @pytest.mark.parametrize("kind, settings, taken", [
     (("--sum",), (), "server 0 is to take its part"),
     ((), ("--replicas=1",), "server 1: its copy has its places after"),
 ], ids=["sums", "copies"])
-def test_stopped_server_is_out_when_it_wakes(hand, tmp_path, kind, settings, taken):
+def test_stopped_server_is_out_when_it_wakes(hand, kind, settings, taken):
     """If this fails, a server that was stopped, and whose part another one has, goes on as if nothing had happened, holds up
     the others, or leaves without a word."""
-    calm = type(hand)(tmp_path / "calm")
-    calm.directory.mkdir()
-    try:
-        _, _, undisturbed = begin(calm, kind)
-        assert [worker.wait(60) for worker in undisturbed] == [0, 0]
-    finally:
-        wait_for(lambda: all(one.process.poll() is not None for one in calm.processes), 20, "the calm job is over")
+    expected = undisturbed(hand, kind)
     master, servers, workers = begin(hand, kind, *settings)
     workers[0].wait_for_output("step 4\n")
     if settings:
@@ -99,9 +105,82 @@ def test_stopped_server_is_out_when_it_wakes(hand, tmp_path, kind, settings, tak
     last = servers[1].output().splitlines()[-1]
     assert re.search(rf"JOB-END .*server 1 was declared dead: silent for {DEAD_MS} ms", last), servers[1].output()
     assert [process.wait(60) for process in (*workers, master, servers[0])] == [0, 0, 0, 0], master.output()
-    assert [digest(worker) for worker in workers] == [digest(worker) for worker in undisturbed]
+    assert [digest(worker) for worker in workers] == expected
 
 
 def server_address(server):
     """Where its first lane listens."""
     return re.search(r"JOINED lane 0 of \d+ listens on (\S+),", server.output()).group(1)
+
+
+# --------------------------------------------------------- pairs that cannot speak to each other ---
+
+
+def begin_apart(hand, hosts, kind, *settings):
+    """A job on two hosts by hand: master, server 0 and worker 0 on the first, server 1 and worker 1 on the second."""
+    port = free_port()
+    address = f"tcp://{hosts.addresses[0]}:{port}"
+    master = hand.start("master", *hosts.inside(0, program("ps_master"), "--workers", 2, "--servers", 2, "--bind",
+                                                hosts.addresses[0], "--port", port, *BRISK, "--server_return_ms=100", *settings))
+    replicas = [word for word in settings if word.startswith("--replicas")]
+    servers = [hand.start(f"server{i}", *hosts.inside(i, program("ps_server"), "--index", i, "--master_address", address,
+                                                      "--bind", hosts.addresses[i], "--lanes=1", *replicas))
+               for i in range(2)]
+    workers = [hand.start(f"worker{i}", *hosts.inside(i, *python_worker(*kind, "--awkward", "--elements", 150_000, "--steps", 60)),
+                          environment={"PSD_MASTER_ADDRESS": address, "PSD_RANK": str(i), "PSD_HIERARCHY": "off"})
+               for i in range(2)]
+    workers[1].wait_for_output("step 4\n")
+    return master, servers, workers
+
+
+def port_of(address):
+    return int(address.rpartition(":")[2])
+
+
+# What the worker says is lost, or what the server says: one direction is enough to end a conversation.
+WAYS = {"worker to server": (0, "dport"), "server to worker": (1, "sport")}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_server_that_half_of_the_workers_do_not_reach_is_deposed(hand, hosts, way):
+    """If this fails, a cut between a worker and a server, both of which reach the master, holds up a job that could do without
+    the server; or the deposed server goes on."""
+    expected = undisturbed(hand, ("--sum",), 60)
+    master, servers, workers = begin_apart(hand, hosts, ("--sum",))
+    host, side = WAYS[way]
+    address = server_address(servers[0])
+    hosts.drop(host, side, port_of(address))
+    master.wait_for_output("UNREACHED worker 1 does not reach server 0")
+    assert servers[0].wait(20) == 75, servers[0].output()
+    assert "server 0 was declared dead: 1 of 2 workers do not reach it" in servers[0].output().splitlines()[-1]
+    assert [process.wait(60) for process in (*workers, master, servers[1])] == [0, 0, 0, 0], master.output()
+    assert [digest(worker) for worker in workers] == expected
+    assert "server 1 is to take its part" in master.output()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_worker_that_does_not_reach_a_server_that_nobody_can_replace(hand, hosts, way):
+    """If this fails, a worker that is cut off from a server waits until its operations give up, and nobody learns why."""
+    master, servers, workers = begin_apart(hand, hosts, ())
+    host, side = WAYS[way]
+    hosts.drop(host, side, port_of(server_address(servers[0])))
+    assert master.wait(30) == 70, master.output()
+    why = r"does not reach server 0 \(tcp://.*\), which nobody can replace: "
+    assert re.search(rf"JOB-END worker 1 \(.*\) lost: {why}", master.output()), master.output()
+    for worker in workers:
+        assert worker.wait(20) == 1
+        assert re.search(why, worker.output()), worker.output()
+    assert [server.wait(20) for server in servers] == [70, 70]
+
+
+def test_server_that_does_not_reach_its_copy_goes_on_without(hand, hosts):
+    """If this fails, a cut between a server and its copy, both of which reach the master, holds up the job for ever."""
+    expected = undisturbed(hand, (), 60)
+    master, servers, workers = begin_apart(hand, hosts, (), "--replicas=1")
+    master.wait_for_output("COPY-WHOLE", count=2)
+    copy = re.search(r"COPY-WHOLE server 0 has a copy in server 1 \((\S+)\)", master.output()).group(1)
+    hosts.drop(1, "dport", port_of(copy))
+    master.wait_for_output("COPY-LOST server 0 goes on without its copy in server 1")
+    assert [process.wait(60) for process in (*workers, master, *servers)] == [0] * 5, master.output()
+    assert [digest(worker) for worker in workers] == expected
+    assert "MEMBER-LOST" not in master.output()

@@ -10,6 +10,13 @@
 #include "peek.h"
 #include "server/state.h"
 
+bool
+copies_are_pair(const struct lane *owner, const struct lane *lane)
+{
+    return owner->pair != NULL && lane != NULL && lane->mirror != NULL &&
+           lane->mirror->number == owner->pair->number && lane->mirror->owner.life == owner->life;
+}
+
 /* The lane that is the copy of that one; NULL: there is none. */
 static const struct lane *
 copy_of(const struct job *job, const struct lane *owner)
@@ -17,8 +24,7 @@ copy_of(const struct job *job, const struct lane *owner)
     for (unsigned i = 0; i < job->lanes && owner->pair != NULL; i++) {
         const struct lane *lane = job->lane[i].lane;
 
-        if (lane != NULL && lane->mirror != NULL && lane->mirror->number == owner->pair->number &&
-            lane->mirror->owner.life == owner->life) {
+        if (copies_are_pair(owner, lane)) {
             return lane;
         }
     }

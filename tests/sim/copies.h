@@ -6,6 +6,8 @@
 
 #include "job.h"
 
+bool copies_are_pair(const struct lane *owner, const struct lane *lane);
+
 /* The process is about to be killed: what its lanes may have told anybody is in copies that are
  * called eligible. False: some lane has no such copy, and what it had will be lost. */
 bool copies_check_kill(struct job *job, uint32_t server);

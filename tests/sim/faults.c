@@ -230,6 +230,36 @@ block_link(void *object, uint64_t patience)
     }
 }
 
+/* Some workers and a server, or a server and its copy; all of them reach everybody else. */
+static void
+make_rift(void *object, uint64_t argument)
+{
+    struct job *job = object;
+    struct rng *rng = &job->sim->rng;
+    const uint32_t server = (uint32_t)rng_below(rng, job->plan.servers);
+    const uint64_t silence_ns =
+        (uint64_t)job->plan.heartbeat_ms * job->plan.dead_heartbeats * SIM_MS;
+    const uint64_t until_ns = job->sim->now_ns + rng_below(rng, 5 * silence_ns);
+
+    (void)argument;
+    note(job);
+    if (!job->has_view || job->master->master == NULL) {
+        return;
+    }
+    job->sim->counters.rifts++;
+    if (job->plan.replicas > 0 && rng_chance(rng, 50)) {
+        job_part_from_copy(job, server, silence_ns, until_ns);
+        return;
+    }
+    for (uint32_t slot = 0; slot < job->plan.workers; slot++) {
+        struct node *node = worker_node(job->worker[slot]);
+
+        if (node != NULL && rng_chance(rng, 60)) {
+            job_part_from_server(job, server, node, silence_ns, until_ns);
+        }
+    }
+}
+
 static void
 kill_master(void *object, uint64_t argument)
 {
@@ -300,5 +330,6 @@ faults_schedule(struct job *job)
     schedule(job, faults->exiles, exile_server);
     schedule(job, faults->freezes, freeze_server);
     schedule(job, faults->blocks, block_link);
+    schedule(job, faults->rifts, make_rift);
     schedule(job, faults->master_lives, end_master_life);
 }

@@ -57,7 +57,8 @@ master_line(void *sink, enum psi_log_level level, const char *id, const char *te
     if (strcmp(id, "MEMBER-LOST") == 0 && sscanf(text, "worker %u", &rank) == 1) {
         if (!job->rank_lost[rank] && job->nameless_kills > 0) {
             job->nameless_kills--;
-        } else if (!job->rank_lost[rank] && !job->plan.faults.harsh && !host->ending) {
+        } else if (!job->rank_lost[rank] && !job->plan.faults.harsh && !host->ending &&
+                   (job->plan.faults.rifts == 0 || strstr(text, "does not reach server") == NULL)) {
             sim_fail(job->sim, "the master gave up a live worker: %s", text);
         }
         job->rank_lost[rank] = true;
@@ -522,6 +523,35 @@ job_freeze_server(struct job *job, uint32_t server)
 }
 
 void
+job_part_from_server(struct job *job, uint32_t server, struct node *node, uint64_t silence_ns,
+                     uint64_t until_ns)
+{
+    for (unsigned i = 0; i < job->lanes; i++) {
+        struct node *lane = job->lane[i].node;
+
+        if (job->lane[i].server == server && job->lane[i].lane != NULL &&
+            (node->host == 0 || node->host != lane->host)) {
+            net_part(node, lane, silence_ns, until_ns);
+        }
+    }
+}
+
+void
+job_part_from_copy(struct job *job, uint32_t server, uint64_t silence_ns, uint64_t until_ns)
+{
+    for (unsigned i = 0; i < job->lanes; i++) {
+        const struct lane *owner = job->lane[i].lane;
+
+        for (unsigned j = 0; owner != NULL && job->lane[i].server == server && j < job->lanes;
+             j++) {
+            if (copies_are_pair(owner, job->lane[j].lane)) {
+                net_part(job->lane[i].node, job->lane[j].node, silence_ns, until_ns);
+            }
+        }
+    }
+}
+
+void
 job_kill_server(struct job *job, uint32_t server)
 {
     tell_gone_later(job, server);
@@ -540,7 +570,8 @@ job_kill_server(struct job *job, uint32_t server)
 static bool
 is_late(const struct job *job)
 {
-    return job->plan.faults.exiles > 0 || job->plan.faults.freezes > 0;
+    return job->plan.faults.exiles > 0 || job->plan.faults.freezes > 0 ||
+           job->plan.faults.rifts > 0;
 }
 
 static void

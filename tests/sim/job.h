@@ -83,6 +83,11 @@ void job_end_master_life(struct job *job); /* another one follows, after a while
 void job_kill_server(struct job *job, uint32_t server);
 void job_freeze_server(struct job *job, uint32_t server); /* it sleeps for too long */
 void job_exile_server(struct job *job, uint32_t server);  /* it does not find the master */
+/* All that runs in the process of the server, and that node, do not reach each other until then; or its
+ * lanes and their copies. */
+void job_part_from_server(struct job *job, uint32_t server, struct node *node, uint64_t silence_ns,
+                          uint64_t until_ns);
+void job_part_from_copy(struct job *job, uint32_t server, uint64_t silence_ns, uint64_t until_ns);
 bool job_is_copied(struct job *job, uint32_t server); /* all that it has may be lost, and is not */
 bool job_server_runs(const struct job *job, uint32_t server); /* with all its lanes */
 

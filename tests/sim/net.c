@@ -1102,6 +1102,21 @@ find_listening(const struct net *net, const char *address)
     return NULL;
 }
 
+/* Is something between them? */
+static bool
+is_parted(const struct net *net, const struct node *one, const struct node *other)
+{
+    for (unsigned i = 0; i < net->rifts && i < NET_RIFTS_MAX; i++) {
+        const struct net_rift *rift = &net->rift[i];
+
+        if (rift->until_ns > net->sim->now_ns && ((rift->one == one && rift->other == other) ||
+                                                  (rift->one == other && rift->other == one))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The request to connect has come to where the address points to. */
 /* Is it a way to the master of one that does not find it? */
 static bool
@@ -1125,7 +1140,8 @@ knock(void *object, uint64_t side)
         link_unref(link);
         return;
     }
-    if (is_exile(link, node) || rng_chance(&net->sim->rng, net->weather.lost_connect_percent)) {
+    if (is_exile(link, node) || is_parted(net, link->end[0].node, node) ||
+        rng_chance(&net->sim->rng, net->weather.lost_connect_percent)) {
         net->sim->counters.lost_connects++;
         lose_later(&link->end[0], now_ns + rng_between(&net->sim->rng, 50, 300) * SIM_MS,
                    PSD_ERR_TIMEOUT, "no answer");
@@ -1529,6 +1545,41 @@ net_cut_some_of(struct node *node, unsigned percent, uint64_t silence_ns)
         if (may_be_cut(link) && (link->end[0].node == node || link->end[1].node == node) &&
             (percent == 100 || rng_chance(&node->net->sim->rng, percent))) {
             cut(link, silence_ns);
+        }
+    }
+}
+
+/* In one direction frames still come, until the kernels have given up: what they have sent is never
+ * acknowledged. */
+static void
+part_link(struct net_link *link, uint64_t silence_ns)
+{
+    struct sim *sim = link->net->sim;
+    const uint64_t ways = rng_below(&sim->rng, 3);
+    const uint64_t at_ns = sim->now_ns + silence_ns + rng_below(&sim->rng, 50 * SIM_MS);
+
+    sim->counters.one_way += ways < 2;
+    for (unsigned side = 0; side < 2; side++) {
+        if (ways == side || ways == 2) {
+            tear(&link->end[side]);
+        }
+        lose_later(&link->end[side], at_ns, PSD_ERR_TIMEOUT, "nothing came back");
+    }
+}
+
+void
+net_part(struct node *one, struct node *other, uint64_t silence_ns, uint64_t until_ns)
+{
+    struct net *net = one->net;
+
+    sim_trace(net->sim, "network", "%s and %s are parted for %llu ms", one->name, other->name,
+              (unsigned long long)((until_ns - net->sim->now_ns) / SIM_MS));
+    net->rift[net->rifts++ % NET_RIFTS_MAX] =
+        (struct net_rift){.one = one, .other = other, .until_ns = until_ns};
+    for (struct net_link *link = net->links; link != NULL; link = link->next) {
+        if (is_open(link) && ((link->end[0].node == one && link->end[1].node == other) ||
+                              (link->end[0].node == other && link->end[1].node == one))) {
+            part_link(link, silence_ns);
         }
     }
 }

@@ -63,6 +63,15 @@ struct node {
     void *owner;
 };
 
+enum { NET_RIFTS_MAX = 512 };
+
+/* Two nodes that do not reach each other, until then. */
+struct net_rift {
+    const struct node *one;
+    const struct node *other;
+    uint64_t until_ns;
+};
+
 /* How kind the network is. Times in ns. */
 struct net_weather {
     uint64_t delay_min;
@@ -82,6 +91,8 @@ struct net {
     uint32_t link_count;
     uint64_t link_number;
     struct net_weather weather;
+    struct net_rift rift[NET_RIFTS_MAX]; /* the last ones */
+    unsigned rifts;                      /* ever */
     struct quarantined *quarantine_list; /* memory that was given back, newest first */
     uint64_t loans;                      /* not given back yet */
 };
@@ -117,6 +128,10 @@ bool net_block_some(struct net *net, uint64_t until_ns);
 bool net_cut_neighbour(struct net *net, uint64_t silence_ns);
 /* All connections of one node, or each of them with that chance. */
 void net_cut_node(struct node *node, uint64_t silence_ns);
+
+/* Until then they do not reach each other, in one direction or in both; everybody else does. Their kernels
+ * notice after silence_ns. */
+void net_part(struct node *one, struct node *other, uint64_t silence_ns, uint64_t until_ns);
 
 /* Until then it loses the master, and nobody else. */
 void net_exile(struct node *node, uint64_t until_ns);

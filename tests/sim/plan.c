@@ -443,9 +443,41 @@ may_have_master_lives(const struct plan *plan)
     return true;
 }
 
+static bool
+may_have_rifts(const struct plan *plan)
+{
+    return may_have_master_lives(plan) && plan->policy != PSI_DEATH_WAIT &&
+           plan->faults.master_lives == 0 && !plan->faults.kill_server &&
+           !plan->faults.kill_master && !plan->faults.harsh;
+}
+
+/* Some do not reach each other, but all reach the master: who is deposed or given up for it is all
+ * that is lost. */
+static void
+draw_rifts(struct plan *plan, struct rng *rng)
+{
+    plan->faults.rifts = (unsigned)rng_between(rng, 1, 3);
+    plan->faults.server_lives = 0;
+    plan->faults.exiles = 0;
+    plan->faults.freezes = 0;
+    plan->faults.blocks = 0;
+    plan->faults.worker_kills = 0;
+    if (plan->replicas > 0) {
+        plan->policy =
+            PSI_DEATH_FAIL; /* what others gave to open rounds would die with the server */
+    }
+    if (plan->faults.cuts + plan->faults.clogs + plan->faults.pauses == 0) {
+        plan->heartbeat_ms = 100;
+        plan->dead_heartbeats = (uint32_t)rng_between(rng, 5, 10);
+    } else {
+        be_patient(plan);
+    }
+}
+
 void
 plan_make(struct plan *plan, uint64_t seed)
 {
+    struct rng rifts = {.state = sim_mix(seed, 13, 14, 15)};
     struct rng copies = {.state = sim_mix(seed, 10, 11, 12)};
     struct rng reigns = {.state = sim_mix(seed, 7, 8, 9)};
     struct rng lives = {.state = sim_mix(seed, 4, 5, 6)}; /* apart: other seeds stay as they were */
@@ -497,6 +529,9 @@ plan_make(struct plan *plan, uint64_t seed)
     if (may_have_master_lives(plan) && rng_chance(&reigns, 30)) {
         draw_master_lives(plan, &reigns);
     }
+    if (may_have_rifts(plan) && rng_chance(&rifts, 25)) {
+        draw_rifts(plan, &rifts);
+    }
 }
 
 void
@@ -518,6 +553,10 @@ plan_print(const struct plan *plan)
     if (plan->replicas > 0) {
         printf("  servers have copies; %u lose the master, %u sleep, %u cuts one way\n",
                plan->faults.exiles, plan->faults.freezes, plan->faults.blocks);
+    }
+    if (plan->faults.rifts > 0) {
+        printf("  %u times some do not reach each other, and all reach the master\n",
+               plan->faults.rifts);
     }
     if (plan->faults.server_lives > 0) {
         printf("  servers die %u times, and are started again\n", plan->faults.server_lives);

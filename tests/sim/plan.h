@@ -64,6 +64,7 @@ struct fault_plan {
     unsigned exiles;         /* servers lose the master, and go on without knowing so often */
     unsigned blocks;         /* a server or its copy does not reach the other, but hears it */
     unsigned freezes;        /* servers sleep until others have their places, and wake up */
+    unsigned rifts;          /* workers and a server, or it and its copy, do not reach each other */
     bool server_stays_away;  /* ... or are not: another one takes its part */
     unsigned neighbour_cuts; /* of connections between workers of one host */
     bool harsh; /* silence may last longer than the job's patience: live members may be given up */

@@ -111,6 +111,7 @@ static const struct field plan_fields[] = {
     PART(faults, exiles, TYPE_U32),
     PART(faults, freezes, TYPE_U32),
     PART(faults, blocks, TYPE_U32),
+    PART(faults, rifts, TYPE_U32),
     PART(faults, server_stays_away, TYPE_BOOL),
     PART(faults, master_lives, TYPE_U32),
     PART(faults, masters_overlap, TYPE_BOOL),

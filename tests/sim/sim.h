@@ -61,6 +61,8 @@ struct sim_event {
     X(exiles)                                                                                      \
     X(freezes)                                                                                     \
     X(blocks)                                                                                      \
+    X(rifts)                                                                                       \
+    X(one_way)                                                                                     \
     X(promotions)                                                                                  \
     X(copies_equal)                                                                                \
     X(server_lives)                                                                                \

@@ -140,12 +140,13 @@ on_frame(void *owner, const void *payload, size_t bytes, struct psd_error *err)
 static void
 ping(void *owner, struct psi_ping *ping_p)
 {
-    const struct psi_client *client = owner;
+    struct psi_client *client = owner;
 
     *ping_p = client->ping;
     if (!client->scalars.reported) { /* then what it pushes says where it is */
         ping_p->step = client->steps.step;
     }
+    psi_reach_beat(client);
 }
 
 static const struct psi_master_events master_events = {

@@ -308,6 +308,10 @@ psi_lane_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes,
     struct lane_link *lane = owner;
     const struct psi_frame *frame = &peer->inbox.frame;
 
+    if (frame->type == PSI_FRAME_PONG) {
+        lane->pongs++;
+        return PSD_OK;
+    }
     lane->frames_in++;
     switch (frame->type) {
     case PSI_FRAME_VALUE:

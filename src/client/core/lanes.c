@@ -79,6 +79,7 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
     }
     psi_lane_came_up(lane, welcome->window_bytes);
     lane->is_new = false;
+    lane->pongs++;        /* WELCOME is a sign of life, too */
     psi_adopt_lane(lane); /* before anything else */
     psi_got_again(lane);
     psi_leave_lane(lane);
@@ -93,8 +94,8 @@ on_down(void *owner, struct psi_peer *peer, const struct psd_error *reason)
     struct lane_link *lane = owner;
 
     (void)peer;
-    (void)reason;
     lane->client->lanes_up--;
+    psi_reach_down(lane, reason);
     lane->receiving = NULL;
     lane->got_count = 0;
     psi_result_not_coming(lane);
@@ -195,13 +196,14 @@ begin_another_life(struct lane_link *lane, const struct psi_view_place *place)
     struct psd_error reason;
     char name[128];
 
+    lane->is_new = true;
     psi_fail(&reason, PSD_ERR_PEER_LOST, "%s was lost", psi_lane_name(lane, name, sizeof(name)));
     psi_peer_reset(&lane->peer, &reason);
     psi_peer_close(&lane->peer);
     psi_lane_unsend(lane);
     psi_gather_send_again(lane);
     psi_got_forget(lane);
-    lane->is_new = true;
+    psi_reach_anew(lane);
     connect_to(lane, place);
 }
 

@@ -283,6 +283,10 @@ struct lane_link {
     uint64_t reads;      /* unanswered value bytes */
     uint32_t read_count; /* requests that push nothing */
     uint64_t used_alone; /* of `used`: of tables without rounds */
+    uint64_t pongs;      /* answers to our beats (reach.c) */
+    uint64_t heard;      /* frames and pongs that had come by the last beat */
+    uint32_t missed;     /* beats since then without any */
+    bool is_unreached;   /* the master was told so */
     uint64_t frames_in;  /* counted here and added up when they are told, as are ... */
     uint64_t gradients_out;
     uint64_t values_in;
@@ -321,6 +325,7 @@ struct psi_client {
 
     struct psi_master_link master;
     struct psi_welcome job; /* workers == 0: not welcomed yet */
+    uint64_t beat_ns;       /* lanes get no beat before (reach.c) */
     struct psi_ping ping;
     struct psi_metrics *metrics; /* owned */
     struct step_clock steps;
@@ -434,6 +439,11 @@ psd_status psi_lanes_on_view(struct psi_client *client, const struct psi_view *o
                              const struct psi_view *now, struct psd_error *err);
 void psi_lanes_stop(struct psi_client *client);
 void psi_lanes_tick(struct psi_client *client, uint64_t now_ns);
+
+/* reach.c: with every heartbeat; a lane's connection ended; its server has another life. */
+void psi_reach_beat(struct psi_client *client);
+void psi_reach_down(struct lane_link *lane, const struct psd_error *reason);
+void psi_reach_anew(struct lane_link *lane);
 uint64_t psi_lanes_next_ns(const struct psi_client *client);
 void psi_lanes_send(struct psi_client *client);
 bool psi_lanes_up(const struct psi_client *client);

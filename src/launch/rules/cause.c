@@ -222,6 +222,13 @@ is_in_doubt(const struct cause_process *process)
     return process->quiet || process->cut_at != 0;
 }
 
+/* Given up although its process may live: no end of it is awaited. */
+static bool
+lives_on(enum psi_loss loss)
+{
+    return loss == PSI_LOSS_SILENT || loss == PSI_LOSS_UNREACHED;
+}
+
 static bool
 has_questions(const struct cause *cause)
 {
@@ -232,7 +239,7 @@ has_questions(const struct cause *cause)
     if (cause->config.foreign) {
         return false;
     }
-    if (find_blamed(cause, &blamed) && cause->end.loss != PSI_LOSS_SILENT &&
+    if (find_blamed(cause, &blamed) && !lives_on(cause->end.loss) &&
         cause->processes[blamed].exit_at == 0 && !cause->processes[blamed].forgiven) {
         return true; /* how it ended is on its way */
     }
@@ -250,7 +257,7 @@ find_silent(const struct cause *cause)
 {
     uint32_t blamed;
 
-    if (find_blamed(cause, &blamed) && cause->end.loss == PSI_LOSS_SILENT &&
+    if (find_blamed(cause, &blamed) && lives_on(cause->end.loss) &&
         !cause->processes[blamed].forgiven) {
         return blamed;
     }
@@ -258,7 +265,7 @@ find_silent(const struct cause *cause)
         const struct cause_process *process = &cause->processes[slot];
 
         if (process->exit_at == 0 && !process->forgiven &&
-            (process->quiet || process->loss == PSI_LOSS_SILENT)) {
+            (process->quiet || lives_on(process->loss))) {
             return slot;
         }
     }

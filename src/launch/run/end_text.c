@@ -169,6 +169,10 @@ tell_silent(const struct run *run, uint32_t slot, char *text_p, size_t size)
 {
     char who[256];
 
+    if (run->watch.inquest.end.loss == PSI_LOSS_UNREACHED) {
+        snprintf(text_p, size, "%s", run->watch.inquest.end.text);
+        return;
+    }
     end_text_name(run, slot, who, sizeof(who));
     snprintf(text_p, size,
              "%s was silent for %u ms, although its machine answers: it was stopped, gets no time "

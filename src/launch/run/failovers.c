@@ -72,9 +72,13 @@ failovers_begin(struct run *run, uint32_t slot)
         char who[128];
 
         end_text_name(run, slot, who, sizeof(who));
-        snprintf(why, sizeof(why), "%.100s was silent for %llu ms and is killed", who,
-                 (unsigned long long)(slot == 0 ? status_silence_ms(&run->status)
-                                                : run->watch.config.silence_ms));
+        if (run->watch.inquest.processes[slot].loss == PSI_LOSS_UNREACHED) {
+            snprintf(why, sizeof(why), "%.100s was not reached by the workers and is killed", who);
+        } else {
+            snprintf(why, sizeof(why), "%.100s was silent for %llu ms and is killed", who,
+                     (unsigned long long)(slot == 0 ? status_silence_ms(&run->status)
+                                                    : run->watch.config.silence_ms));
+        }
         snprintf(when, sizeof(when), "when it is gone");
     } else {
         say_end(run, slot, why);

@@ -25,7 +25,7 @@ enum {
     KEEPALIVE_IDLE_S = 5,
     KEEPALIVE_INTERVAL_S = 2,
     KEEPALIVE_COUNT = 3,
-    USER_TIMEOUT_MS = 5000,    /* unacknowledged bytes for that long: the peer is gone */
+    USER_TIMEOUT_MS = 2000,    /* unacknowledged bytes for that long: the peer is gone */
     UNSENT_BYTES = 256 * 1024, /* what the kernel queues beyond the window; an urgent frame waits
                                   behind no more than this */
 };

@@ -81,7 +81,7 @@ test_tuning(void **state)
         socklen_t bytes = sizeof(name) - 1;
 
         assert_int_equal(option(fd, TCP_NODELAY), 1);
-        assert_int_equal(option(fd, TCP_USER_TIMEOUT), 5000);
+        assert_int_equal(option(fd, TCP_USER_TIMEOUT), 2000);
         assert_int_equal(option(fd, TCP_NOTSENT_LOWAT), 256 * 1024);
         assert_int_equal(option(fd, TCP_KEEPIDLE), 5);
         assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes), 0);
