@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "store/half.h"
 
 typedef void (*convert_fn)(void *to, const void *from, size_t count);
 
@@ -82,9 +81,20 @@ pass_init(struct pass *pass, const struct apply *apply)
     }
 }
 
+/* How large a float is, as the order of its bits. The float may lie anywhere: one sum alone is read
+ * where it came. */
+static uint32_t
+size_bits(const void *floats, uint32_t index)
+{
+    uint32_t bits;
+
+    memcpy(&bits, (const char *)floats + index * sizeof(bits), sizeof(bits));
+    return bits & 0x7fffffffu;
+}
+
 /* The first float that has no finite number nearest to it in the table's type of two bytes. */
 static int64_t
-find_too_large(const struct pass *pass, const struct block *block, const float *values)
+find_too_large(const struct pass *pass, const struct block *block, const void *values)
 {
     /* Halfway between the largest number and the next power of two:
      * rounded up, that is infinity. */
@@ -93,14 +103,14 @@ find_too_large(const struct pass *pass, const struct block *block, const float *
     uint32_t i = 0;
 
     for (uint32_t j = 0; j < block->count; j++) {
-        const uint32_t size = float_bits(values[j]) & 0x7fffffffu;
+        const uint32_t size = size_bits(values, j);
 
         largest = size > largest ? size : largest;
     }
     if (largest < limit) {
         return APPLY_OK;
     }
-    while ((float_bits(values[i]) & 0x7fffffffu) < limit) {
+    while (size_bits(values, i) < limit) {
         i++;
     }
     return block->first + i;
