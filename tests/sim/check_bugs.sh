@@ -11,7 +11,9 @@
 # A patch says what is broken, and by what it has to be noticed:
 #
 #   Caught by: sim 2000                          psd_sim, within so many seeds
-#   Caught by: plan FILE                         psd_sim --plan tests/sim/plans/FILE
+#   Caught by: plan FILE [SEEDS]                 psd_sim --plan tests/sim/plans/FILE, within so many
+#                                                seeds from its own on (default: that one alone, and
+#                                                the bug escapes when what is drawn shifts)
 #   Caught by: unit NAME FUNCTION                build/test_NAME; FUNCTION is the one that fails
 #   Caught by: unit-tcp NAME FUNCTION            the same with PSD_TRANSPORT=tcp
 #
@@ -113,12 +115,14 @@ build() # BUG
 
 run() # BUG [SEEDS]: runs its test; the output goes to $scratch/out
 {
-    local kind word
+    local kind word seeds
     kind=$(field "$1" 1)
     word=$(field "$1" 2)
+    seeds=$(field "$1" 3)
     case $kind in
     sim) timeout -k 5 "$deadline" build/tests/sim/psd_sim --seeds "${2:-$word}" ;;
-    plan) timeout -k 5 "$deadline" build/tests/sim/psd_sim --plan "tests/sim/plans/$word" ;;
+    plan) timeout -k 5 "$deadline" build/tests/sim/psd_sim --plan "tests/sim/plans/$word" \
+        --seeds "${seeds:-1}" ;;
     unit) timeout -k 5 "$deadline" "build/test_$word" ;;
     unit-tcp) PSD_TRANSPORT=tcp timeout -k 5 "$deadline" "build/test_$word" ;;
     esac >"$scratch/out" 2>&1
@@ -130,6 +134,7 @@ check_sound() # BUG
 {
     local what
     what="$(field "$1" 1) $(field "$1" 2)"
+    [ "$(field "$1" 1)" != plan ] || what="$what $(field "$1" 3)"
     [ "$(field "$1" 1)" != sim ] || what=sim
     [ -z "${sound[$what]:-}" ] || return 0
     build "$1"

@@ -52,4 +52,22 @@ if [ "$("$sim" --seed 1 | cut -d' ' -f5)" != "$("$sim" --plan "$plan" | cut -d' 
     echo "seed 1: another job without its zeroes"
     exit 1
 fi
+
+# A kept job has other fortunes with other seeds.
+"$sim" --dump-plan 1 >"$plan"
+sed 's/^seed .*/seed 2/' "$plan" >"$scratch/second"
+told=$("$sim" --plan "$plan" --first 2 | cut -d' ' -f5)
+if [ "$told" != "$("$sim" --plan "$scratch/second" | cut -d' ' -f5)" ] ||
+    [ "$told" = "$("$sim" --plan "$plan" | cut -d' ' -f5)" ]; then
+    echo "the plan of seed 1 with --first 2: not the job with seed 2"
+    exit 1
+fi
+if ! "$sim" --plan "$plan" --seeds 3 | grep -q '^3 seeds in'; then
+    echo "the plan of seed 1 with --seeds 3: not three jobs"
+    exit 1
+fi
+if "$sim" --plan "$plan" --seed 2 2>"$scratch/out"; then
+    echo "taken: both a plan and --seed"
+    exit 1
+fi
 echo "40 seeds, drawn and kept: the same hashes"

@@ -26,6 +26,8 @@ static const char usage[] =
     "       psd_sim --seed N [--trace]      run one seed; --trace prints every event\n"
     "       psd_sim --dump-plan N           print what was drawn for a seed, to be kept\n"
     "       psd_sim --plan FILE [--trace]   run a job that was kept\n"
+    "               [--seeds N] [--first K] the same job with other fortunes: N seeds from K on\n"
+    "                                       (K: the seed of the plan)\n"
     "       psd_sim -h | --version\n"
     "\n"
     "Everything in a run follows from its seed: the shape of the job, what its workers do, "
@@ -43,6 +45,7 @@ static const char usage[] =
 
 struct options {
     uint64_t first;
+    bool has_first;
     uint64_t count;
     const char *plan; /* a file; NULL: seeds */
     bool single;
@@ -221,6 +224,7 @@ dump_plan(uint64_t seed)
 static int
 run_kept(const struct options *options)
 {
+    const double start = seconds();
     struct outcome outcome = {{0}};
     struct plan plan;
     char text[512];
@@ -229,12 +233,22 @@ run_kept(const struct options *options)
         fprintf(stderr, "psd_sim: %s\n", text);
         return 2;
     }
-    if (!run_plan(&plan, options->trace, &outcome)) {
-        printf("plan %s failed: %s\nreplay: psd_sim --plan %s --trace\n", options->plan,
-               outcome.failure, options->plan);
-        return 1;
+    if (options->has_first) {
+        plan.seed = options->first;
     }
-    print_passed("plan", options->plan, &outcome);
+    for (uint64_t i = 0; i < options->count; i++) {
+        if (!run_plan(&plan, options->trace, &outcome)) {
+            printf("plan %s failed: %s\nreplay: psd_sim --plan %s --first %llu --trace\n",
+                   options->plan, outcome.failure, options->plan, (unsigned long long)plan.seed);
+            return 1;
+        }
+        plan.seed++;
+    }
+    if (options->count == 1) {
+        print_passed("plan", options->plan, &outcome);
+    } else {
+        print_summary(&outcome, options->count, seconds() - start);
+    }
     return 0;
 }
 
@@ -271,6 +285,7 @@ parse(int argc, char **argv, struct options *options)
                 return false;
             }
         } else if (strcmp(argv[i], "--first") == 0) {
+            options->has_first = true;
             if (!parse_number(argv[++i], &options->first)) {
                 return false;
             }
@@ -278,7 +293,10 @@ parse(int argc, char **argv, struct options *options)
             return false;
         }
     }
-    return (options->count > 0) != (options->plan != NULL);
+    if (options->plan != NULL && options->count == 0) {
+        options->count = 1;
+    }
+    return options->count > 0 && (options->plan == NULL || !options->single);
 }
 
 int
