@@ -328,6 +328,30 @@ assert_lines_of_their_own(const struct psi_metrics *metrics)
     assert_int_equal(sizeof(*metrics) % PSI_COUNTER_LINE, 0);
 }
 
+/* If this fails, a lane asks ever more of a worker whose line takes nothing, and what the worker waits
+ * for comes behind all of it. */
+static void
+test_a_full_line_is_not_asked_again(void **state)
+{
+    struct lane_bed *bed = lane_bed_start(2, PSI_DEATH_WAIT);
+    const struct psi_metrics *metrics = lane_metrics(bed->lane);
+    struct world_conn *line = bed->worker[1]->line;
+
+    (void)state;
+    open_sum(bed, 0);
+    push(bed, bed->worker[0], 0, 1, 1);
+    world_set_flow(line, WORLD_FLOW_SLOW);
+    world_wait(&bed->world, 500);
+    assert_int_equal(psi_metric_get(metrics, PSI_METRIC_WANTS_OUT), 1); /* it is on its way */
+    world_set_flow(line, WORLD_FLOW_FAST);
+    world_wait(&bed->world, 100);
+    assert_true(psi_metric_get(metrics, PSI_METRIC_WANTS_OUT) > 5); /* each may be lost */
+    assert_non_null(hear(bed->worker[1], PSI_FRAME_WANT));
+    push(bed, bed->worker[1], 0, 1, 1);
+    assert_int_equal(psi_metric_get(metrics, PSI_METRIC_ROUNDS_CLOSED), 1);
+    lane_bed_stop(bed);
+}
+
 /* If this fails, whoever looks at a lane's counters sees numbers of something else, or slows the
  * lane down by looking. */
 static void
@@ -505,6 +529,7 @@ main(void)
         cmocka_unit_test(test_a_save_gets_its_step_or_is_told),
         cmocka_unit_test(test_a_repeated_addition_has_its_first_answer),
         cmocka_unit_test(test_a_stop_while_cut_is_not_the_masters_silence),
+        cmocka_unit_test(test_a_full_line_is_not_asked_again),
         cmocka_unit_test(test_counters_count_what_happens),
         cmocka_unit_test(test_rounds_are_told_with_whom_they_waited_for),
         cmocka_unit_test(test_a_master_that_returned_is_told_all),

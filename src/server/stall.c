@@ -134,8 +134,13 @@ want_from(const struct lane *lane, const struct chunk *chunk, uint32_t rank)
     };
 
     if (lane->sessions[rank] != NULL) {
-        psi_metric_add(lane->metrics, PSI_METRIC_WANTS_OUT, 1);
-        (void)psi_post(lane->sessions[rank]->guest.conn, &frame);
+        struct psi_conn *conn = lane->sessions[rank]->guest.conn;
+
+        /* What waits to be sent is not to become more: its turn comes again. */
+        if (conn->ops->queued_bytes(conn) == 0) {
+            psi_metric_add(lane->metrics, PSI_METRIC_WANTS_OUT, 1);
+            (void)psi_post(conn, &frame);
+        }
     }
 }
 
