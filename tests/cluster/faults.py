@@ -41,6 +41,8 @@ GOES_ON_S = 7.0  # a job that does so must outlive every lease
 
 LOST = {"master": 72, "server": 71, "worker": 70}
 PROCESSES = ["master", "server0", "server1", "worker0", "worker1", "worker2", "worker3"]
+# So that the loss of any process ends the job.
+ENDS = ("--master_grace_ms=0", "--replicas=0", "--server_wait_ms=5000")
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
 # What a fault must lead to. process, machine: the one that is named; code; "goes on": nothing happens;
@@ -240,8 +242,7 @@ class Ssh(Way):
         super().inject(case)
 
     def start(self):
-        self.job = bed.SshJob(self.field.bed, self.config, "-o", "logs", "--master_grace_ms=0", "--server_wait_ms=5000",
-                              bed.worker("--steps", 1_000_000))
+        self.job = bed.SshJob(self.field.bed, self.config, "-o", "logs", *ENDS, bed.worker("--steps", 1_000_000))
         self.directory = self.job.directory
         self.wait_for_steps()
 
@@ -286,7 +287,7 @@ class Slurm(Way):
                        "PYTHONPATH": str(bed.seen_inside(HERE)),
                        "PSD_LIB": str(bed.seen_inside(library_path())),
                        "PYTHONDONTWRITEBYTECODE": "1"}
-        words = ["psd_run", "-o", "logs", "--master_grace_ms=0", "--server_wait_ms=5000", "--roles", "worker*3,ps,ps,worker",
+        words = ["psd_run", "-o", "logs", *ENDS, "--roles", "worker*3,ps,ps,worker",
                  bed.worker("--steps", 1_000_000)]
         script = self.directory / "script"
         script.write_text(f"#!/bin/sh\n{shlex.join(words)}\ncode=$?\necho $code >code\nexit $code\n")
@@ -393,7 +394,7 @@ class Rendezvous(Way):
             directory = self.top / f"rank{rank}"
             words = [bed.seen_inside(bed.bin_directory() / "psd_run"), "--rendezvous",
                      self.top / "meeting", "--rank", rank, "--size", 6, "--servers", 2, "-o", "logs",
-                     "--on_worker_death=fail", "--master_grace_ms=0", "--server_wait_ms=5000", "--", *shlex.split(bed.worker("--steps", 1_000_000))]
+                     "--on_worker_death=fail", *ENDS, "--", *shlex.split(bed.worker("--steps", 1_000_000))]
             variables["XDG_RUNTIME_DIR"] = str(directory)
             with open(directory / "stdout", "wb") as out, open(directory / "stderr", "wb") as err:
                 self.members[rank] = subprocess.Popen(

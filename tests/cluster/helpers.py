@@ -28,6 +28,7 @@ SANITIZED = bool(os.environ.get("PSD_SANITIZED"))
 # that has more to do: processes that share two cores with fifteen others wait for nearly a second now and then.
 HEARTBEAT_MS = 400 if SANITIZED else 200
 DEAD_MS = 8 * HEARTBEAT_MS
+SERVER_WAIT_MS = DEAD_MS + 800  # a server that nobody can replace
 BRISK = (f"--heartbeat_ms={HEARTBEAT_MS}", "--lost_grace_ms=100")
 
 needs_mnist = pytest.mark.skipif(

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from helpers import BRISK, DEAD_MS, digests, free_port, program, python_worker, wait_for
+from helpers import BRISK, DEAD_MS, SERVER_WAIT_MS, digests, free_port, program, python_worker, wait_for
 
 UPDATES = ("--awkward", "--elements", 150_000, "--steps", 60)
 
@@ -53,12 +53,13 @@ def test_stopped_server_that_nobody_can_replace_is_waited_for(start):
 
 def test_stopped_server_is_not_waited_for_without_end(start):
     """If this fails, a server that hangs holds a job for ever, or nobody learns which."""
-    job = start(*BRISK, "--workers", 2, "--servers", 2, "--server_wait_ms=2500", "-o", "logs", "--",
+    job = start(*BRISK, "--workers", 2, "--servers", 2, f"--server_wait_ms={SERVER_WAIT_MS}", "-o", "logs", "--",
                 *python_worker("--steps", 1_000_000))
     job.wait_for_output("step 10", 2)
     os.kill(job.pid_of("server1"), signal.SIGSTOP)
     assert job.wait(30) == 71, job.stderr()
-    assert re.search(r"with code 71: server 1 \(pid \d+\) was silent for 2500 ms, although its machine answers", job.stderr())
+    assert re.search(rf"with code 71: server 1 \(pid \d+\) was silent for {SERVER_WAIT_MS} ms, although its machine answers",
+                     job.stderr())
 
 
 # -------------------------------------------------------------------------------- fencing ---

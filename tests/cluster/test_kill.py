@@ -12,7 +12,7 @@ import signal
 
 import pytest
 
-from helpers import BRISK, DEAD_MS, Job, SANITIZED, nodes_at, program, python_worker, saved_digests, wait_for
+from helpers import BRISK, DEAD_MS, SERVER_WAIT_MS, Job, SANITIZED, nodes_at, program, python_worker, saved_digests, wait_for
 
 MOMENTS = ("joined", "opened", "half:3", "sent:3", "done:3", "closing")
 BIG = ("--elements", 200_000, "--steps", 8)  # four chunks a table, over two servers
@@ -250,14 +250,14 @@ def test_launcher_killed_in_a_training(start, victim):
 
 def test_stopped_server(hand):
     """If this fails, workers wait for ever for a host that hangs."""
-    master = hand.master(2, 2, *BRISK, "--server_wait_ms=2000")
+    master = hand.master(2, 2, *BRISK, f"--server_wait_ms={SERVER_WAIT_MS}")
     servers = [hand.server(i) for i in range(2)]
     workers = [hand.worker(rank, "--steps", 1_000_000) for rank in range(2)]
     workers[0].wait_for_output("step 20")
     servers[1].signal(signal.SIGSTOP)
     for worker in workers:
         assert worker.wait(20) == 1
-        assert re.search(r"error PSD_ERR_.*server 1 .*silent for 2000 ms \(server_wait_ms\)", worker.output())
+        assert re.search(rf"error PSD_ERR_.*server 1 .*silent for {SERVER_WAIT_MS} ms \(server_wait_ms\)", worker.output())
     assert master.wait(5) == 71
     assert "server 1" in master.output().splitlines()[-1]
     assert servers[0].wait(5) == 71
@@ -322,8 +322,8 @@ def test_stopped_worker_does_not_hold_up_a_job_that_goes_on(start, tmp_path, opt
 def test_stopped_process_is_the_cause(start, victim, code):
     """If this fails, a worker that only died of it is blamed; or a stopped helper holds a job for
     ever."""
-    job = start(*BRISK, "--workers", 2, "--servers", 2, "--master_grace_ms=0", "--server_wait_ms=2000", "-o", "logs", "--",
-                *python_worker("--steps", 1_000_000))
+    job = start(*BRISK, "--workers", 2, "--servers", 2, "--master_grace_ms=0",
+                f"--server_wait_ms={SERVER_WAIT_MS}", "-o", "logs", "--", *python_worker("--steps", 1_000_000))
     job.wait_for_output("step 10", 2)
     os.kill(job.agent_pid() if victim == "agent" else job.pid_of(victim), signal.SIGSTOP)
     assert job.wait(30) == code, job.stderr()
@@ -337,7 +337,7 @@ def test_stopped_process_is_the_cause(start, victim, code):
     if victim == "agent":
         assert "does not answer (nothing was heard of it for" in result["cause"]
     else:
-        silent_ms = 2000 if victim == "server0" else DEAD_MS
+        silent_ms = SERVER_WAIT_MS if victim == "server0" else DEAD_MS
         assert f"was silent for {silent_ms} ms, although its machine answers" in result["cause"]
 
 

@@ -78,9 +78,10 @@ open_loop(struct join *join, struct psd_error *err)
         status = psi_tls_create(join->secret, JOIN_COORDINATOR, &join->tls, err);
     }
     if (status == PSD_OK) {
-        status = psi_loop_create(
-            &(struct psi_loop_config){.auth = &psi_tls_auth, .credentials = join->tls}, &join->loop,
-            err);
+        status = psi_loop_create(&(struct psi_loop_config){.auth = &psi_tls_auth,
+                                                           .credentials = join->tls,
+                                                           .give_up_ms = JOIN_GIVE_UP_MS},
+                                 &join->loop, err);
     }
     if (status != PSD_OK) {
         return status;

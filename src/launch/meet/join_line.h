@@ -13,12 +13,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "launch/link/link.h"
 #include "launch/text/words.h"
 #include "transport/transport.h"
 
 enum {
     JOIN_WINDOW = 1 << 20, /* bytes on their way to one side */
     JOIN_CHUNK = PSI_META_BYTES_MAX,
+    JOIN_GIVE_UP_MS = 2 * LINK_LEASE_MS, /* the lease judges silence, not the kernel */
 };
 
 enum join_kind {

@@ -375,9 +375,10 @@ begin_life(struct joiner *joiner, struct psd_error *err)
     }
     status = psi_tls_create(joiner->secret, NULL, &joiner->tls, err);
     if (status == PSD_OK) {
-        status = psi_loop_create(
-            &(struct psi_loop_config){.auth = &psi_tls_auth, .credentials = joiner->tls},
-            &joiner->loop, err);
+        status = psi_loop_create(&(struct psi_loop_config){.auth = &psi_tls_auth,
+                                                           .credentials = joiner->tls,
+                                                           .give_up_ms = JOIN_GIVE_UP_MS},
+                                 &joiner->loop, err);
     }
     return status;
 }

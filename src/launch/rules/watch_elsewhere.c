@@ -61,7 +61,8 @@ watch_elsewhere_may(const struct watch *watch, uint32_t machine)
 {
     const struct watch_config *config = &watch->config;
 
-    return config->machine_of != NULL && !config->foreign && watch->phase == WATCH_RUNNING &&
+    return config->machine_of != NULL && !config->foreign &&
+           (watch->phase == WATCH_RUNNING || watch->phase == WATCH_LEAVING) &&
            config->replace_ms == 0 && config->server_restarts > 0 &&
            machine != config->machine_of[0] && machine != config->here &&
            !misses_workers(watch, machine) && find_machine(watch, machine) != CAUSE_NOWHERE;

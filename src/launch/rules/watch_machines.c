@@ -103,8 +103,8 @@ watch_machine_lost(struct watch *watch, const struct watch_event *event, uint64_
     const enum watch_phase phase = watch->phase;
     const bool spare = has_workers_alone(watch, event->slot);
     const bool movable = !spare && watch_elsewhere_may(watch, event->slot);
-    bool go_on = phase == WATCH_RUNNING &&
-                 (movable || (spare && watch->config.on_worker_death == WATCH_CONTINUE));
+    bool go_on = movable || (phase == WATCH_RUNNING && spare &&
+                             watch->config.on_worker_death == WATCH_CONTINUE);
     uint32_t leaders_failed;
 
     cause_machine_lost(&watch->inquest, event->slot, event->silent);
@@ -136,7 +136,9 @@ watch_machine_lost(struct watch *watch, const struct watch_event *event, uint64_
         watch_stop_next(watch, now_ms);
     } else if (go_on) {
         cause_forgive_machine(&watch->inquest, event->slot);
-        lose_servers(watch, event->slot, now_ms);
+        if (phase == WATCH_RUNNING) { /* later nobody needs them any more */
+            lose_servers(watch, event->slot, now_ms);
+        }
         watch_note_absence(watch, now_ms);
         watch_leave_if_done(watch, now_ms);
     } else if (phase == WATCH_GATHERING) {

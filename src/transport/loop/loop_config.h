@@ -19,7 +19,9 @@ struct psi_loop_config {
     uint32_t stranger_ms;        /* ... and how long it may take in all until then; 0: 5000 */
     bool lends;                  /* shares memory with peers on this host: asks for it, offers it */
     uint32_t spin_us;            /* how long to look before sleeping; 0: not at all */
-    uint32_t auth_ms; /* connecting: until it is open, authentication included; 0: 5000 */
+    uint32_t give_up_ms; /* how long a peer's kernel may acknowledge nothing; 0: 2000. More for who
+                            judges silence by itself */
+    uint32_t auth_ms;    /* connecting: until it is open, authentication included; 0: 5000 */
 };
 
 /* Events that psi_loop_wait() found and psi_loop_dispatch() will handle. */

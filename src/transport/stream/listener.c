@@ -157,6 +157,7 @@ psi_listener_create(struct psi_loop *loop, const struct psi_sockets *sockets,
         .loop = loop,
         .sockets = sockets,
     };
+    psi_sockets_give_up_after(sockets, fd, loop->config.give_up_ms);
     if (auth != NULL && auth->listens_first > 0 && sockets->wake_at != NULL) {
         sockets->wake_at(fd, auth->listens_first);
     }

@@ -34,12 +34,25 @@ struct psi_sockets {
      * ends; what a listening one accepts inherits it. */
     void (*wake_at)(int fd, size_t bytes);
 
+    /* (optional) Bytes may stay unacknowledged for so long before the kernel gives a connection up;
+     * what a listening one accepts inherits it. */
+    void (*give_up_after)(int fd, uint32_t ms);
+
     /* Are both ends on this machine, out of reach of any other? */
     bool (*loopback)(int fd);
 
     /* See psi_auth_args. */
     void (*ends)(int fd, bool connecting, char ends_p[PSI_ENDS_BYTES]);
 };
+
+/* ms 0: as the kind of socket has it. */
+static inline void
+psi_sockets_give_up_after(const struct psi_sockets *sockets, int fd, uint32_t ms)
+{
+    if (ms > 0 && sockets->give_up_after != NULL) {
+        sockets->give_up_after(fd, ms);
+    }
+}
 
 extern const struct psi_sockets psi_sockets_tcp;
 extern const struct psi_sockets psi_sockets_inproc;

@@ -170,6 +170,7 @@ psi_stream_finish_connecting(struct psi_stream *stream)
         psi_stream_end(stream, &err);
         return;
     }
+    psi_sockets_give_up_after(stream->sockets, stream->source.fd, stream->loop->config.give_up_ms);
     psi_stream_begin(stream);
 }
 

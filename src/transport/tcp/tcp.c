@@ -349,6 +349,12 @@ tcp_wake_at(int fd, size_t bytes)
 }
 
 static void
+tcp_give_up_after(int fd, uint32_t ms)
+{
+    set_option(fd, TCP_USER_TIMEOUT, (int)ms);
+}
+
+static void
 tcp_unlisten(int listen_fd)
 {
     close(listen_fd);
@@ -362,6 +368,7 @@ const struct psi_sockets psi_sockets_tcp = {
     .accept = tcp_accept,
     .unlisten = tcp_unlisten,
     .wake_at = tcp_wake_at,
+    .give_up_after = tcp_give_up_after,
     .loopback = tcp_loopback,
     .ends = tcp_ends,
 };
