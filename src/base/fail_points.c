@@ -30,11 +30,11 @@ enum { BOARD_MAGIC = 0x42465350, ACTION_KILL = 0, ACTION_STOP = 1 };
 
 /* Of one point. What tests/prove/board.py writes and reads. */
 struct slot {
-    _Atomic uint32_t left;   /* passings until it happens; 0: not armed */
-    _Atomic uint32_t action; /* ACTION_ */
-    _Atomic uint32_t only;   /* the process that is meant, as it knows itself; 0: any */
-    _Atomic uint32_t fired;  /* the process to which it happened last */
-    _Atomic uint64_t passes; /* in all processes */
+    _Atomic uint32_t left;     /* passings until it happens; 0: not armed */
+    _Atomic uint32_t action;   /* ACTION_ */
+    _Atomic uint32_t only;     /* the process that is meant, as it knows itself; 0: any */
+    _Atomic uint32_t fired;    /* the process to which it happened last */
+    _Atomic uint64_t passes;   /* in all processes */
     _Atomic uint64_t fired_ns; /* when that was, by CLOCK_MONOTONIC */
 };
 
