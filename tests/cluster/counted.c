@@ -15,7 +15,7 @@
 
 #include <psd/psd.h>
 
-enum { ELEMENTS = 4 * PSD_CHUNK_ELEMENTS };
+enum { ELEMENTS = 4 * PSD_CHUNK_ELEMENTS, FILE_WAIT_S = 120 };
 
 static void
 check(psd_status status, const char *what)
@@ -42,6 +42,21 @@ gradients(psd_context *context, const char *how)
     return memory;
 }
 
+/* Looks for it until it is there; a test that never makes it is not to leave a process behind. */
+static void
+wait_for_file(const char *path)
+{
+    const time_t deadline = time(NULL) + FILE_WAIT_S;
+
+    while (access(path, F_OK) != 0) {
+        if (time(NULL) > deadline) {
+            fprintf(stderr, "counted: nobody made %s in %d s\n", path, FILE_WAIT_S);
+            exit(1);
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -65,8 +80,8 @@ main(int argc, char **argv)
     steps = strtoull(argv[1], NULL, 10);
     check(psd_open(NULL, &context), "psd_open");
     check(psd_table_open(context, &args, &table), "psd_table_open");
-    while (argc == 4 && access(argv[3], F_OK) != 0) {
-        nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
+    if (argc == 4) {
+        wait_for_file(argv[3]);
     }
     transfer.gradient = gradients(context, argv[2]);
     if (strcmp(argv[2], "view") == 0) {
