@@ -431,6 +431,23 @@ ack_table(struct master_bed *bed, uint32_t id)
 }
 
 void
+open_everywhere(struct master_bed *bed, const char *name, psd_use use)
+{
+    const struct psd_table_args args = {.struct_size = sizeof(args),
+                                        .name = name,
+                                        .dtype = PSD_F32,
+                                        .use = use,
+                                        .dims = 1,
+                                        .shape = {65536 * 8}};
+    struct psi_table_info want = {0};
+
+    assert_int_equal(psi_spec_init(&want.spec, &args, bed->workers, NULL), PSD_OK);
+    open_table(bed, 0, &want, 1);
+    ack_table(bed, 0);
+    (void)hear_table(bed->worker[0], PSI_FRAME_TABLE_INFO, 1);
+}
+
+void
 bye(struct master_bed *bed, uint32_t rank)
 {
     say(bed, bed->worker[rank], (struct psi_frame){.type = PSI_FRAME_BYE, .request = 77}, NULL);

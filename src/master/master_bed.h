@@ -99,6 +99,10 @@ struct psi_table_info hear_table(struct peer *peer, uint8_t type, uint32_t reque
 
 /* Every lane has the memory for it. */
 void ack_table(struct master_bed *bed, uint32_t id);
+
+/* Worker 0 opens a table of sums, or of values, all lanes have it, and it hears so. It is the
+ * first one, table 0. */
+void open_everywhere(struct master_bed *bed, const char *name, psd_use use);
 void bye(struct master_bed *bed, uint32_t rank);
 void give_up(struct master_bed *bed, struct peer *peer, int exit_code, const char *text);
 struct psi_view hear_view(struct peer *peer, struct psi_view_table *tables);

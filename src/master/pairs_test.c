@@ -30,29 +30,12 @@ hear_pair(struct peer *peer, uint64_t *number_p)
     return pair;
 }
 
-static void
-open_values(struct master_bed *bed)
-{
-    const struct psd_table_args args = {.struct_size = sizeof(args),
-                                        .name = "w",
-                                        .dtype = PSD_F32,
-                                        .use = PSD_USE_UPDATE,
-                                        .dims = 1,
-                                        .shape = {65536 * 8}};
-    struct psi_table_info want = {0};
-
-    assert_int_equal(psi_spec_init(&want.spec, &args, bed->workers, NULL), PSD_OK);
-    open_table(bed, 0, &want, 1);
-    ack_table(bed, 0);
-    (void)hear_table(bed->worker[0], PSI_FRAME_TABLE_INFO, 1);
-}
-
 static struct job
 begin(void)
 {
     struct job job = {.bed = start_copied_job(1, 2)};
 
-    open_values(job.bed);
+    open_everywhere(job.bed, "w", PSD_USE_UPDATE);
     for (uint32_t i = 0; i < 2; i++) {
         job.standby[i] = join(job.bed, PSI_ROLE_STANDBY, i, STANDBY + i);
         (void)hear_welcome(job.standby[i]);
@@ -248,7 +231,7 @@ test_people_hear_that_there_is_no_place_for_a_copy(void **state)
     struct peer *standby;
 
     (void)state;
-    open_values(bed);
+    open_everywhere(bed, "w", PSD_USE_UPDATE);
     pass_ms(bed, 4000, NULL);
     assert_false(logged(bed, "has no copy"));
     pass_ms(bed, 2000, NULL);
@@ -268,7 +251,7 @@ test_without_copies_the_setting_is_named(void **state)
     struct master_bed *bed = start_lasting_job(1, 2, PSI_DEATH_FAIL);
 
     (void)state;
-    open_values(bed);
+    open_everywhere(bed, "w", PSD_USE_UPDATE);
     hang_up(bed->lane[1], "killed");
     bed->lane[1] = NULL;
     pass_ms(bed, 600, NULL);

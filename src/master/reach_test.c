@@ -7,24 +7,6 @@
 
 #include "base/exit_code.h"
 #include "master/master_bed.h"
-#include "table/spec.h"
-
-static void
-open_everywhere(struct master_bed *bed, psd_use use)
-{
-    const struct psd_table_args args = {.struct_size = sizeof(args),
-                                        .name = "t",
-                                        .dtype = PSD_F32,
-                                        .use = use,
-                                        .dims = 1,
-                                        .shape = {65536 * 8}};
-    struct psi_table_info want = {0};
-
-    assert_int_equal(psi_spec_init(&want.spec, &args, bed->workers, NULL), PSD_OK);
-    open_table(bed, 0, &want, 1);
-    ack_table(bed, 0);
-    (void)hear_table(bed->worker[0], PSI_FRAME_TABLE_INFO, 1);
-}
 
 /* A worker says something of the first life of a server. */
 static void
@@ -51,7 +33,7 @@ test_a_server_that_half_of_the_workers_do_not_reach_is_deposed(void **state)
     struct master_bed *bed = start_lasting_job(4, 2, PSI_DEATH_FAIL);
 
     (void)state;
-    open_everywhere(bed, PSD_USE_SUM);
+    open_everywhere(bed, "t", PSD_USE_SUM);
     hint(bed, 0, 1, PSD_ERR_TIMEOUT);
     pass_ms(bed, 500, NULL);
     assert_true(
@@ -78,7 +60,7 @@ test_a_worker_that_does_not_reach_what_others_reach_is_lost(void **state)
     struct master_bed *bed = start_lasting_job(3, 2, PSI_DEATH_FAIL);
 
     (void)state;
-    open_everywhere(bed, PSD_USE_SUM);
+    open_everywhere(bed, "t", PSD_USE_SUM);
     hint(bed, 2, 1, PSD_ERR_TIMEOUT);
     pass_ms(bed, 1900, NULL);
     assert_false(logged(bed, "MEMBER-LOST"));
@@ -99,7 +81,7 @@ test_a_server_that_nobody_can_replace_is_not_deposed(void **state)
     struct master_bed *bed = start_lasting_job(3, 2, PSI_DEATH_CONTINUE);
 
     (void)state;
-    open_everywhere(bed, PSD_USE_UPDATE);
+    open_everywhere(bed, "t", PSD_USE_UPDATE);
     hint(bed, 1, 0, PSD_ERR_TIMEOUT);
     hint(bed, 2, 0, PSD_ERR_TIMEOUT);
     hint(bed, 2, 0, PSD_ERR_TIMEOUT); /* said again */
@@ -119,7 +101,7 @@ test_what_is_over_does_not_count(void **state)
     struct master_bed *bed = start_lasting_job(2, 2, PSI_DEATH_FAIL);
 
     (void)state;
-    open_everywhere(bed, PSD_USE_SUM);
+    open_everywhere(bed, "t", PSD_USE_SUM);
     hint(bed, 1, 1, PSD_OK);
     say_verdict(bed, bed->worker[0],
                 (struct psi_frame){
@@ -132,7 +114,7 @@ test_what_is_over_does_not_count(void **state)
     master_bed_stop(bed);
 
     bed = start_lasting_job(3, 2, PSI_DEATH_FAIL);
-    open_everywhere(bed, PSD_USE_SUM);
+    open_everywhere(bed, "t", PSD_USE_SUM);
     hint(bed, 0, 1, PSD_ERR_TIMEOUT);
     pass_ms(bed, 1000, NULL);
     hint(bed, 0, 1, PSD_OK);
@@ -149,7 +131,7 @@ test_a_silent_server_is_no_matter_of_reach(void **state)
     struct master_bed *bed = start_lasting_job(2, 2, PSI_DEATH_FAIL);
 
     (void)state;
-    open_everywhere(bed, PSD_USE_UPDATE);
+    open_everywhere(bed, "t", PSD_USE_UPDATE);
     pass_ms(bed, 2200, bed->lane[1]);
     hint(bed, 0, 1, PSD_ERR_TIMEOUT);
     hint(bed, 1, 1, PSD_ERR_TIMEOUT);
@@ -171,7 +153,7 @@ test_a_server_that_hung_up_is_looked_at_sooner(void **state)
     struct master_bed *bed = start_lasting_job(2, 2, PSI_DEATH_FAIL);
 
     (void)state;
-    open_everywhere(bed, PSD_USE_SUM);
+    open_everywhere(bed, "t", PSD_USE_SUM);
     hint(bed, 0, 1, PSD_ERR_PEER_LOST);
     pass_ms(bed, 5000, NULL);
     assert_false(logged(bed, "MEMBER-LOST"));

@@ -16,24 +16,6 @@ ping(struct master_bed *bed, struct peer *peer)
     say_ping(bed, peer, (struct psi_frame){.type = PSI_FRAME_PING}, &(struct psi_ping){0});
 }
 
-/* A table of sums, or of values. */
-static void
-open_everywhere(struct master_bed *bed, const char *name, psd_use use)
-{
-    const struct psd_table_args args = {.struct_size = sizeof(args),
-                                        .name = name,
-                                        .dtype = PSD_F32,
-                                        .use = use,
-                                        .dims = 1,
-                                        .shape = {65536 * 8}};
-    struct psi_table_info want = {0};
-
-    assert_int_equal(psi_spec_init(&want.spec, &args, bed->workers, NULL), PSD_OK);
-    open_table(bed, 0, &want, 1);
-    ack_table(bed, 0);
-    (void)hear_table(bed->worker[0], PSI_FRAME_TABLE_INFO, 1);
-}
-
 /* The other life of a server, with its table open. */
 static void
 return_as(struct master_bed *bed, uint32_t server, uint64_t life)
