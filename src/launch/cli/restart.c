@@ -64,7 +64,6 @@ int
 verb_restart(int argc, char *const *argv)
 {
     struct verb_options options = {.seconds = SECONDS};
-    struct psd_error err = {0};
     char name[JOBS_NAME_BYTES];
     const char *rest = NULL;
     char *answer = NULL;
@@ -83,8 +82,8 @@ verb_restart(int argc, char *const *argv)
         return code;
     }
     snprintf(line, sizeof(line), "restart servers %u\n", options.seconds);
-    if (jobs_ask(name, line, &answer, &err) != PSD_OK) {
-        fprintf(stderr, "psd_run: %s\n", err.text);
+    answer = verb_ask(name, line);
+    if (answer == NULL) {
         return WATCH_CODE_CANNOT_START;
     }
     if (strncmp(answer, "going\n", 6) != 0) {

@@ -58,7 +58,6 @@ int
 verb_trace(int argc, char *const *argv)
 {
     struct verb_options options = {.steps = 20};
-    struct psd_error err = {0};
     char name[JOBS_NAME_BYTES];
     const char *rest = NULL;
     char *answer = NULL;
@@ -70,8 +69,8 @@ verb_trace(int argc, char *const *argv)
         return code;
     }
     snprintf(line, sizeof(line), "trace %u\n", options.steps);
-    if (jobs_ask(name, line, &answer, &err) != PSD_OK) {
-        fprintf(stderr, "psd_run: %s\n", err.text);
+    answer = verb_ask(name, line);
+    if (answer == NULL) {
         return WATCH_CODE_CANNOT_START;
     }
     if (strcmp(answer, "null") == 0) {

@@ -233,3 +233,16 @@ verb_choose_job(const char *wanted, enum verb verb, char name_p[JOBS_NAME_BYTES]
     words_fini(&names);
     return matching == 1;
 }
+
+char *
+verb_ask(const char *name, const char *line)
+{
+    struct psd_error err = {0};
+    char *answer = NULL;
+
+    if (jobs_ask(name, line, &answer, &err) != PSD_OK) {
+        fprintf(stderr, "psd_run: %s\n", err.text);
+        return NULL;
+    }
+    return answer;
+}

@@ -45,4 +45,8 @@ bool verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options
  * what is wrong, and *code_p is what to exit with. */
 bool verb_choose_job(const char *wanted, enum verb verb, char name_p[JOBS_NAME_BYTES], int *code_p);
 
+/* What the job's psd_run answers; the caller frees it. NULL: it was said why there is none, and the
+ * code to exit with is WATCH_CODE_CANNOT_START. */
+char *verb_ask(const char *name, const char *line);
+
 #endif

@@ -193,12 +193,11 @@ print_job(const json_t *job, bool whole)
 static int
 show_once(const char *name, const struct verb_options *options)
 {
-    struct psd_error err = {0};
     char *answer = NULL;
     json_t *job;
 
-    if (jobs_ask(name, options->json ? "feed\n" : "show\n", &answer, &err) != PSD_OK) {
-        fprintf(stderr, "psd_run: %s\n", err.text);
+    answer = verb_ask(name, options->json ? "feed\n" : "show\n");
+    if (answer == NULL) {
         return WATCH_CODE_CANNOT_START;
     }
     job = json_loads(answer, 0, NULL);
@@ -259,7 +258,6 @@ int
 verb_page(int argc, char *const *argv)
 {
     struct verb_options options = {0};
-    struct psd_error err = {0};
     char name[JOBS_NAME_BYTES];
     const char *rest = NULL;
     char *answer = NULL;
@@ -276,8 +274,8 @@ verb_page(int argc, char *const *argv)
         return code;
     }
     /* Elsewhere than on a terminal others may read it. */
-    if (jobs_ask(name, isatty(STDOUT_FILENO) ? "page\n" : "page file\n", &answer, &err) != PSD_OK) {
-        fprintf(stderr, "psd_run: %s\n", err.text);
+    answer = verb_ask(name, isatty(STDOUT_FILENO) ? "page\n" : "page file\n");
+    if (answer == NULL) {
         return WATCH_CODE_CANNOT_START;
     }
     code = strncmp(answer, "http", 4) == 0 || strncmp(answer, "watch ", 6) == 0
