@@ -20,14 +20,16 @@ class Progress:
     def __init__(self) -> None:
         self.loss: Any = None  # of the last step: a number, or a tensor of one
         self.remaining: Callable[[], float] | None = None  # steps after this one; infinite: the library does not know
+        self.trained_on: Callable[[], float] | None = None  # samples of all steps and workers, where somebody counts them
         self._asked = self.remaining  # last
         self._total = 0.0
-        self._samples = 0
+        self._samples = 0.0  # since they were told
+        self._trained_on = 0.0  # when they were
         self._told_at: float | None = None  # nobody knows how long the first step took
         self._due_at = 0.0
 
     def step(self, step: int, samples: int = 0) -> None:
-        """A step is over, of so many samples over all workers; 0: not known."""
+        """A step is over, of so many samples over all workers; 0: not known, or see trained_on."""
         import poseidon
 
         poseidon.report(step)
@@ -47,9 +49,12 @@ class Progress:
         if self.loss is not None:
             report(step, "loss", float(self.loss))
             self.loss = None
+        if self.trained_on is not None:
+            before, self._trained_on = self._trained_on, self.trained_on()
+            self._samples += self._trained_on - before
         if self._samples > 0 and self._told_at is not None and now > self._told_at:
             report(step, "samples_per_s", self._samples / (now - self._told_at))
-        self._samples, self._told_at = 0, now
+        self._samples, self._told_at = 0.0, now
         used = _gpu_bytes()
         if used > 0:
             report(step, "gpu_bytes", used)

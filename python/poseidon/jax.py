@@ -14,6 +14,7 @@ push_pull() works on values and inside jax.jit, where it is a callback in the or
 
 from __future__ import annotations
 
+import time
 import zlib
 from typing import Any
 
@@ -49,13 +50,20 @@ def _tables(leaves: list[Any], name: str, reduce: str) -> list[poseidon.Table]:
     return found
 
 
+_ended_ns = 0  # when the last exchange did, and JAX went on computing
+
+
 def _exchange(leaves: list[Any], tables: list[poseidon.Table]) -> list[np.ndarray]:
-    """All of them at once."""
+    """All of them at once. What JAX computed since the last time is one program: update, forward, backward."""
+    global _ended_ns  # pylint: disable=global-statement
     outputs = [np.array(leaf, order="C") for leaf in leaves]  # of our own: JAX's may not change
+    if _ended_ns and tables:
+        poseidon.mark(tables[0].step, "compute", _ended_ns, time.monotonic_ns())
     futures = [table.push_pull(output, output, timeout_ms=TIMEOUT_MS)
                for table, output in zip(tables, outputs)]
     for future in futures:
         future.wait()
+    _ended_ns = time.monotonic_ns()
     return outputs
 
 

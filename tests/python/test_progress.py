@@ -2,13 +2,11 @@
 """What is told of a training whose script says nothing."""
 
 import csv
-import json
 import re
-import uuid
 
 import pytest
 
-from plain_jobs import BIN, TREE, fixture_job  # noqa: F401
+from plain_jobs import TREE, fixture_job  # noqa: F401
 
 SCRIPT = """
     import torch
@@ -89,6 +87,51 @@ KERAS = """
     for _ in range(FITS):
         model.fit(random.random((64, 4)), random.random((64, 1)), batch_size=8, epochs=5, initial_epoch=2, verbose=0)
 """
+
+# A step takes 10 ms or more, and has 16 samples on two workers.
+PACED_FIT = """
+    import time
+
+    import keras, numpy, tensorflow
+
+    random = numpy.random.default_rng(1)
+    data = tensorflow.data.Dataset.from_tensor_slices((random.random((64, 4), "f4"), random.random((64, 1), "f4"))).batch(8)
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    pace = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.01))
+    model.fit(data, epochs=60, verbose=0, callbacks=[pace])
+"""
+
+PACED_TAPE = """
+    import time
+
+    import keras, numpy, tensorflow
+
+    random = numpy.random.default_rng(1)
+    data = tensorflow.data.Dataset.from_tensor_slices((random.random((64, 4), "f4"), random.random((64, 1), "f4"))).batch(8)
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    optimizer = keras.optimizers.SGD(0.01)
+    for _ in range(60):
+        for x, y in data:
+            with tensorflow.GradientTape() as tape:
+                loss = tensorflow.reduce_mean(tensorflow.square(model(x) - y))
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+            time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("script, tells_loss", [(PACED_FIT, True), (PACED_TAPE, False)], ids=["fit", "tape"])
+def test_a_plain_script_of_keras_tells_its_speed(job, script, tells_loss):  # noqa: F811
+    """If this fails, a page has no samples per second of a script that trains with Keras, or those of all steps so far."""
+    pytest.importorskip("keras")
+    done = job(script)
+    assert done.code == 0, done.err
+    found = scalars(done)
+    for rank in ("0", "1"):
+        assert ((rank, "loss") in found) == tells_loss, found
+        assert all(0 < rate <= 1600 for _, rate in found[rank, "samples_per_s"]), found
+
 
 HUGGINGFACE = """
     import torch, transformers
@@ -184,57 +227,3 @@ def test_a_library_that_cannot_say_ends_no_training(monkeypatch, remaining):
     progress.remaining = remaining
     progress.step(1)
     assert told == [(1,)]  # and no end is claimed
-
-
-def test_hooks_of_backward_are_in_the_timeline(job):  # noqa: F811
-    """If this fails, psd_run trace does not show when the gradients of a backward became ready, and so not whether they left in time."""
-    name = f"hooks-{uuid.uuid4().hex[:8]}"
-    done = job(f"""
-        import subprocess
-        import time
-
-        import poseidon
-        import poseidon.torch as psd
-        import torch
-
-        psd.init()
-        model = torch.nn.Sequential(torch.nn.Linear(64, 500), torch.nn.ReLU(), torch.nn.Linear(500, 500), torch.nn.Linear(500, 1))
-        optimizer = psd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01), bucket_bytes=1 << 16)
-        torch.manual_seed(1)
-        for _ in range(40):
-            time.sleep(0.05)  # as if it read a batch: steps are told while somebody watches
-            optimizer.zero_grad()
-            model(torch.randn(64, 64)).square().mean().backward()
-            optimizer.step()
-        poseidon.barrier()
-        end = time.monotonic() + 30
-        while poseidon.rank() == 0 and time.monotonic() < end:
-            said = subprocess.run([{str(BIN / "psd_run")!r}, "trace", "--steps", "1000", {name!r}], capture_output=True, text=True, check=False)
-            said, why = said.stdout, said.stderr
-            if '"backward"' in said:
-                with open("trace.json", "w") as file:
-                    file.write(said)
-                break
-            time.sleep(0.1)
-        else:
-            print(f"no trace: {{why}}" if poseidon.rank() == 0 else "")
-        poseidon.barrier()
-        """, options=("--name", name), cold=True, PYTHONPATH=str(TREE / "python"))
-    assert done.code == 0, done.err
-    assert "no trace" not in done.out, done.out
-    events = json.loads((done.directory / "trace.json").read_text())["traceEvents"]
-    marks = {}
-    for event in events:
-        if event["ph"] in "be" and event["cat"] in ("program", "push"):
-            marks.setdefault((event["pid"], event["cat"], event["id"]), []).append(event)
-    spans = [dict(begin, dur=end["ts"] - begin["ts"]) for begin, end in (sorted(pair, key=lambda one: one["ph"]) for pair in marks.values())]
-    whole = [span for span in spans if span["name"] == "backward" and span["args"]["step"] > 1]  # in the first one buckets are planned
-    assert whole, spans
-    for backward in whole:
-        inside = [span for span in spans if span["cat"] == "program" and span["pid"] == backward["pid"] and span is not backward
-                  and span["args"]["step"] == backward["args"]["step"]]
-        assert len(inside) >= 2, (backward, spans)
-        assert all(backward["ts"] <= span["ts"] and span["ts"] + span["dur"] <= backward["ts"] + backward["dur"] + 1 for span in inside)
-        pushed = [span["ts"] for span in spans if span["cat"] == "push" and span["pid"] == backward["pid"]
-                  and span["args"]["step"] == backward["args"]["step"]]
-        assert any(backward["ts"] <= at <= backward["ts"] + backward["dur"] for at in pushed), (backward, pushed)

@@ -10,7 +10,7 @@ import zipfile
 import pytest
 
 from conftest import TREE
-from helpers import SANITIZED, Job, bin_directory
+from helpers import SANITIZED, Job, bin_directory, wait_for
 
 
 def build_directory():
@@ -124,6 +124,21 @@ def test_libraries_are_those_of_the_wheel(fresh):
             if "jansson" in line or "seccomp" in line:
                 assert str(programs.parent) in os.path.realpath(line.split()[2]), line
         assert "not found" not in said
+
+
+def test_the_page_is_that_of_the_wheel(fresh, tmp_path):
+    """If this fails, whoever installs the wheel has no page, one without curves, or one that needs a package of the system."""
+    gate = tmp_path / "gate"
+    job = Job(tmp_path / "job", "-o", "logs", "--workers", 1, "--", "sh", "-c", f"until [ -e {gate} ]; do sleep 0.05; done",
+              bin_path=fresh / "bin", environment={"PYTHONPATH": "", "PSD_LIB": ""})
+    wait_for(lambda: list(job.directory.glob("logs/*/page_address")), 30, lambda: f"a page: {job.stderr()}")
+    maps = pathlib.Path(f"/proc/{job.process.pid}/maps").read_text()
+    gate.touch()
+    assert job.wait(60) == 0, job.stderr()
+    (native,) = fresh.glob("lib/python*/site-packages/poseidon/_native")
+    assert {line.split()[-1] for line in maps.splitlines() if "libmicrohttpd" in line} == {str(native.resolve() / "lib" / "libmicrohttpd.so.12")}
+    (report,) = job.directory.glob("logs/*/report.html")
+    assert ".uplot" in report.read_text()
 
 
 def test_pip_builds_it(tmp_path):

@@ -25,8 +25,8 @@ from .._errors import LibraryError
 from .._library import NATIVE, PACKAGE, TREE
 
 HERE = pathlib.Path(__file__).resolve().parent
-SOURCES = ("ops.c", "tables.c", "done.c")
-HEADERS = ("tables.h", "done.h")
+SOURCES = ("ops.c", "tables.c", "ready.c", "done.c")
+HEADERS = ("tables.h", "ready.h", "done.h")
 FLAGS = ("-std=c11", "-O2", "-g0", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra")
 COMPILERS = ("cc", "gcc", "clang")
 BUILD_TIMEOUT_S = 300

@@ -10,6 +10,8 @@ from typing import Any, Sequence
 
 import tensorflow as tf
 
+import poseidon
+
 from . import ops
 
 PRIORITY_MAX = 255
@@ -37,6 +39,12 @@ class Averager:
         return [None if gradient is None else self._scaled(gradient, number, share, shape)
                 for number, (gradient, shape) in enumerate(zip(gradients, shapes))]
 
+    def mark_backward(self, begin_ns: int, end_ns: int) -> None:
+        """What computed the gradients that will be averaged next, for psd_run trace. In graphs they mark themselves."""
+        step = ops._tables.step(f"{self._name}.0")
+        if step is not None:  # the first one opens the tables
+            poseidon.mark(step, "backward", begin_ns, end_ns)
+
     def _mean_share(self) -> tf.Tensor:
         """Of all workers. What they compare travels with it."""
         share = tf.cast(self.share, tf.float64)
@@ -49,8 +57,7 @@ class Averager:
         return sums[1] / (sums[0] * self.scale)
 
     def _average(self, tensor: tf.Tensor, name: Any, priority: int) -> tf.Tensor:
-        return ops.push_pull(tensor, f"{self._name}.{name}", priority=priority,
-                             timeout_ms=self._timeout_ms)
+        return ops.average_gradient(tensor, str(self._name), str(name), priority, self._timeout_ms)
 
     def _scaled(self, gradient: Any, number: int, share: Any, shape: Any) -> tf.Tensor:
         """Where workers have different numbers of samples, each gradient counts by them."""

@@ -44,7 +44,8 @@ def _native() -> tuple[Any, ctypes.CDLL]:
     functions.poseidon_ops_problem.restype = ctypes.c_char_p
     functions.poseidon_ops_use.restype = ctypes.c_char_p
     functions.poseidon_ops_use.argtypes = [ctypes.c_char_p]
-    functions.poseidon_ops_add.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+    functions.poseidon_ops_add.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_char_p]
+    functions.poseidon_ops_enter.argtypes = [ctypes.c_void_p]
     problem = functions.poseidon_ops_problem()
     if problem:
         raise LibraryError(f"poseidon.tensorflow with TensorFlow {tf.__version__}: "
@@ -68,6 +69,7 @@ class _Tables:
         context = poseidon.context()
         if self._context is not context:
             self._context, self._tables, self._counts = context, {}, {}
+            _native()[1].poseidon_ops_enter(context._check())
             context.before_leaving(_native()[1].poseidon_ops_forget)
 
     def next_name(self, kind: str) -> str:
@@ -77,20 +79,28 @@ class _Tables:
         self._counts[kind] = number + 1
         return f"{kind}{number}"
 
-    def add(self, name: str, shape: tuple[int, ...], dtype: str, **settings: Any) -> poseidon.Table:
-        """Opens it, unless this process has it already."""
+    def step(self, name: str) -> int | None:
+        """Of the table of that name; None: there is none yet."""
+        self._enter()
+        found = self._tables.get(name)
+        return None if found is None else found.step
+
+    def add(self, name: str, shape: tuple[int, ...], dtype: str, *, group: str | None = None,
+            **settings: Any) -> poseidon.Table:
+        """Opens it, unless this process has it already. group: see ready.h."""
         self._enter()
         found = self._tables.get(name)
         if found is None:
             found = poseidon.Table(name, shape, dtype, **settings)
-            self._register(found)
+            self._register(found, group)
         elif found.shape != shape or found.dtype != dtype:
             raise InvalidError(f"table {name} is {found.dtype}{list(found.shape)} here, and is "
                                f"asked for as {dtype}{list(shape)}: use another name")
         return found
 
-    def _register(self, table: poseidon.Table) -> None:
-        if _native()[1].poseidon_ops_add(table.name.encode(), table._handle) != 0:
+    def _register(self, table: poseidon.Table, group: str | None = None) -> None:
+        told = None if group is None else group.encode()
+        if _native()[1].poseidon_ops_add(table.name.encode(), table._handle, told) != 0:
             raise poseidon.MemoryError(f"table {table.name}: no memory")
         self._tables[table.name] = table
 
@@ -116,13 +126,24 @@ def _static_shape(what: str, tensor: tf.Tensor) -> tuple[int, ...]:
 def push_pull(tensor: Any, name: str | None = None, *, reduce: str = "mean", priority: int = 0,
               timeout_ms: int = TIMEOUT_MS) -> tf.Tensor:
     """The mean (or sum) of all workers' tensors. float16, bfloat16, float32, float64."""
+    return _push_pull(tensor, name, reduce, priority, timeout_ms)
+
+
+def average_gradient(tensor: Any, group: str, name: str, priority: int, timeout_ms: int) -> tf.Tensor:
+    """The mean of one of the gradients of an optimizer or tape, whose name is the group's."""
+    in_graph = not tf.executing_eagerly()  # eagerly all are ready before the first one is sent
+    return _push_pull(tensor, f"{group}.{name}", "mean", priority, timeout_ms, group if in_graph else None)
+
+
+def _push_pull(tensor: Any, name: str | None, reduce: str, priority: int, timeout_ms: int,
+               group: str | None = None) -> tf.Tensor:
     tensor = tf.convert_to_tensor(tensor)
     name = name or _tables.next_name("tensorflow.push_pull")
     shape = _static_shape(f"push_pull {name}", tensor)
     if math.prod(shape) == 0:
         return tf.identity(tensor)
     _tables.add(name, shape, tensor.dtype.name, use="sum", reduce=reduce, nan_policy="allow",
-                priority=priority)
+                priority=priority, group=group)
     return _native()[0].poseidon_push_pull(gradient=tensor, table=name, timeout_ms=timeout_ms)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from typing import Any
 
 import keras
@@ -128,10 +129,13 @@ class DistributedGradientTape:
 
     def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
         """Of the same structure as the sources."""
+        begin_ns = time.monotonic_ns()
         found = self._tape.gradient(target, sources, *args, **kwargs)
         flat = tf.nest.flatten(sources)
-        return tf.nest.pack_sequence_as(
-            sources, _averager_for(flat, self._options).average(tf.nest.flatten(found), flat))
+        averager = _averager_for(flat, self._options)
+        if tf.executing_eagerly():
+            averager.mark_backward(begin_ns, time.monotonic_ns())
+        return tf.nest.pack_sequence_as(sources, averager.average(tf.nest.flatten(found), flat))
 
 
 def _leave_xla_to_others() -> None:

@@ -11,17 +11,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ready.h"
+
 #define EXPORT __attribute__((visibility("default")))
 
 /* Called by Python (ops.py). */
 EXPORT const char *poseidon_ops_use(const char *libpsd);
-EXPORT int poseidon_ops_add(const char *name, psd_table *table);
+EXPORT void poseidon_ops_enter(psd_context *context);
+EXPORT int poseidon_ops_add(const char *name, psd_table *table, const char *group);
 EXPORT void poseidon_ops_forget(void);
 
 /* Thread: guarded by lock. */
 struct entry {
     struct entry *next;
     psd_table *table;
+    struct ready *ready; /* gradients that are ready together; NULL: it is of none */
+    uint32_t number;     /* ... among them */
     char name[PSD_NAME_MAX + 1];
 };
 
@@ -51,6 +56,7 @@ poseidon_ops_use(const char *libpsd)
         {"psd_last_error", &library.last_error},
         {"psd_op_error", &library.op_error},
         {"psd_op_release", &library.op_release},
+        {"psd_mark", &library.mark},
     };
     void *handle = dlopen(libpsd, RTLD_NOW | RTLD_NOLOAD); /* kept: kernels live on */
 
@@ -79,8 +85,17 @@ find_locked(const char *name)
     return entry;
 }
 
+void
+poseidon_ops_enter(psd_context *context)
+{
+    pthread_mutex_lock(&lock);
+    ready_tell(context, library.mark);
+    pthread_mutex_unlock(&lock);
+}
+
+/* group: of gradients that one backward computes in a graph; NULL: it is no such gradient. */
 int
-poseidon_ops_add(const char *name, psd_table *table)
+poseidon_ops_add(const char *name, psd_table *table, const char *group)
 {
     struct entry *entry;
 
@@ -93,6 +108,10 @@ poseidon_ops_add(const char *name, psd_table *table)
             entry->next = entries;
             entries = entry;
         }
+    }
+    if (entry != NULL && group != NULL && entry->ready == NULL) {
+        entry->ready = ready_of(group);
+        entry->number = entry->ready != NULL ? ready_join(entry->ready) : 0;
     }
     if (entry != NULL) {
         entry->table = table;
@@ -111,6 +130,7 @@ poseidon_ops_forget(void)
         entries = entry->next;
         free(entry);
     }
+    ready_forget();
     pthread_mutex_unlock(&lock);
 }
 
@@ -140,6 +160,9 @@ start_locked(const char *name, enum verb verb, size_t bytes, struct psd_transfer
     }
     transfer->struct_size = sizeof(*transfer);
     transfer->step = library.step(entry->table);
+    if (entry->ready != NULL) {
+        ready_came(entry->ready, entry->number, transfer->step);
+    }
     status = verb == VERB_PUSH   ? library.push(entry->table, transfer, &op)
              : verb == VERB_PULL ? library.pull(entry->table, transfer, &op)
                                  : library.push_pull(entry->table, transfer, &op);

@@ -24,6 +24,8 @@ struct library {
     const struct psd_error *(*last_error)(void);
     const struct psd_error *(*op_error)(const psd_op *op);
     void (*op_release)(psd_op *op);
+    psd_status (*mark)(psd_context *context, uint64_t step, const char *name, uint64_t begin_ns,
+                       uint64_t end_ns);
 };
 
 const struct library *tables_library(void);

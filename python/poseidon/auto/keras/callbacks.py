@@ -23,7 +23,7 @@ class First(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         """Counts anew."""
-        self._session.step.forget()
+        self._session.begin_epoch()
 
     def on_train_batch_end(self, batch, logs=None):
         """Keras calls it after every step."""

@@ -39,6 +39,7 @@ class KerasSession(Session):
         self.loops = TapeLoops(self)
         self._told = set()
         self._progress = None  # from the first step on
+        self._samples = 0.0  # that the workers have trained on in epochs before this one
 
     def step_aside(self, reason):
         """Why the script does it itself is told once: by TensorFlow's session, where both know."""
@@ -161,15 +162,29 @@ class KerasSession(Session):
 
         self.expect_steps(remaining)
 
-    def trained(self, model, pieces, logs=None):
-        """A step is over."""
+    def begin_epoch(self):
+        """Counts anew."""
+        self._samples += self.step.seen().samples
+        self.step.forget()
+
+    def _trained_on(self):
+        return self._samples + self.step.seen().samples
+
+    def progress(self):
+        """Of all that the script trains."""
         from poseidon._progress import Progress
 
         if self._progress is None:
             self._progress = Progress()
-        self._progress.loss = (logs or {}).get("loss")
-        self._progress.remaining = self.remaining
-        self._progress.step(self.count_step())
+        return self._progress
+
+    def trained(self, model, pieces, logs=None):
+        """A step is over."""
+        progress = self.progress()
+        progress.loss = (logs or {}).get("loss")
+        progress.remaining = self.remaining
+        progress.trained_on = self._trained_on
+        progress.step(self.count_step())
         self.checks.look(self._steps)
         if self._steps == 1 and self.rank == 0:
             weights = self.step.variables

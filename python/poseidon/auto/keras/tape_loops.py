@@ -124,10 +124,8 @@ class TapeLoops:
             self._stepped(part)
 
     def _stepped(self, part):
-        import poseidon
-
         self.steps += 1
-        poseidon.report(self._session.count_step())
+        self._session.progress().step(self._session.count_step(), part.rows)
         self.checks.look(self.steps)
         if self.steps == 1 and self.rank == 0:
             names = " and ".join(dict.fromkeys(type(each).__name__ for each in self.step.optimizers))
