@@ -59,7 +59,7 @@ ALLOWED = {
         *("secure", "rpc", "transport", "transport/loop", "cluster", "config"),
     },
     "launch/tell": {"launch/text", "launch/system", "launch/link", "launch/rules"},
-    "launch/page": {"launch/text", "launch/system", "metric", "wire", "shard", "table"},
+    "launch/page": {"launch/text", "launch/system", "metric", "wire", "shard", "table", "transport/loop"},
     "launch/prepare": {
         *("launch/text", "launch/system", "launch/link", "launch/rules", "launch/plan", "launch/meet"),
         *("cluster", "config"),

@@ -25,8 +25,8 @@ are counted while somebody watches.
 The last column is the name in the text of Prometheus, in seconds where the unit is nanoseconds. All have the labels
 `job_name`, `role`, `index` and `host`; a server is the sum of its lanes. Besides them there are psd_step, psd_processes (by
 `state`), psd_elapsed_seconds, and psd_scalar, what programs report, by `name`; of each server psd_round_wait_for_seconds_total, how
-long its rounds lacked the gradient of one worker alone, by `worker`; of each `table` psd_table_gradient_bytes_total and
-psd_table_value_bytes_total, over all workers.
+long its rounds lacked the gradient of one worker alone, by `worker`; of each `table`, over all workers,
+psd_table_gradients_total, psd_table_gradient_bytes_total, psd_table_values_total and psd_table_value_bytes_total.
 
 | name | kind | unit | counted by | what it is | Prometheus |
 |---|---|---|---|---|---|

@@ -32,6 +32,8 @@ const char options_help[] =
     "                   ssp    workers may be --staleness steps apart\n"
     "                   async  nobody waits\n"
     "  --staleness N    for ssp (default 3)\n"
+    "  --slow RANK      this worker computes everything twice, as on a machine half as fast:\n"
+    "                   see on the job's page who waits for whom; the result is the same\n"
     "Keep\n"
     "  --save DIR       worker 0 writes the model there at the end\n"
     "  --load DIR       go on from what --save wrote; epochs and steps count from its beginning\n"
@@ -85,6 +87,7 @@ static const struct knob knobs[] = {
     {"rate", REAL, AT(rate), 1e-9, 1000},
     {"save", TEXT, AT(save)},
     {"seed", U64, AT(seed), 0, 1e15},
+    {"slow", U32, AT(slow), 0, 65535},
     {"staleness", U32, AT(staleness), 1, 10000},
     {"steps", U64, AT(steps), 1, 1e15},
     {"version", FLAG, AT(version)},
@@ -219,7 +222,8 @@ complete(struct options *options, struct failure *failure)
 bool
 options_parse(struct options *options, int argc, char **argv, struct failure *failure)
 {
-    *options = (struct options){.model = MODEL_MLP, .mode = MODE_BSP, .batch = 64, .seed = 1};
+    *options = (struct options){
+        .model = MODEL_MLP, .mode = MODE_BSP, .batch = 64, .seed = 1, .slow = NOBODY};
     for (int i = 1; i < argc;) {
         if (!parse_one(options, argv, &i, failure)) {
             return false;

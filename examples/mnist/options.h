@@ -13,6 +13,8 @@
 
 enum mode { MODE_BSP, MODE_SSP, MODE_ASYNC };
 
+#define NOBODY UINT32_MAX
+
 /* Strings are borrowed from argv. Thread: immutable once filled. */
 struct options {
     bool help;
@@ -21,6 +23,7 @@ struct options {
     enum model model;
     enum mode mode;
     uint32_t staleness; /* MODE_SSP, else 0 */
+    uint32_t slow;      /* the rank of the worker that computes twice, or NOBODY */
     uint32_t epochs;
     uint64_t steps; /* 0: as many as the epochs have */
     uint32_t batch;

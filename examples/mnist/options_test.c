@@ -42,6 +42,9 @@ test_options_defaults(void **state)
     assert_int_equal(options.batch, 64);
     assert_int_equal(options.epochs, 6);
     assert_null(options.rank);
+    assert_int_equal(options.slow, NOBODY);
+    assert_true(parse(&options, (const char *const[]){"--slow", "0", NULL}, &failure));
+    assert_int_equal(options.slow, 0);
     assert_true(
         parse(&options, (const char *const[]){"--model=softmax", "--mode", "ssp", NULL}, &failure));
     assert_int_equal(options.model, MODEL_SOFTMAX);

@@ -31,6 +31,7 @@ struct trainer {
     struct network network;
     struct sampler sampler;
     struct tables tables;
+    uint32_t times;     /* that each layer is computed: --slow */
     uint64_t last_step; /* training ends before it */
     double loss_sum;    /* these three: since the last line printed */
     uint32_t loss_count;
@@ -43,19 +44,25 @@ train_step(struct trainer *trainer, uint64_t step, double *loss_p, struct failur
     struct network *network = &trainer->network;
     struct sampler *sampler = &trainer->sampler;
     const float *input = sampler->pixels;
+    const float *output = input;
 
     sampler_fill(sampler, step);
     for (uint32_t layer = 0; layer < network->layer_count; layer++) {
         if (!tables_wait_layer(&trainer->tables, layer, failure)) {
             return false;
         }
-        input = network_forward(network, layer, input, sampler->batch);
+        for (uint32_t i = 0; i < trainer->times; i++) {
+            output = network_forward(network, layer, input, sampler->batch);
+        }
+        input = output;
     }
 
     *loss_p = network_loss(network, sampler->labels, sampler->batch);
 
     for (uint32_t layer = network->layer_count; layer-- > 0;) {
-        network_backward(network, layer, sampler->pixels, sampler->batch);
+        for (uint32_t i = 0; i < trainer->times; i++) {
+            network_backward(network, layer, sampler->pixels, sampler->batch);
+        }
         if (!tables_push_layer(&trainer->tables, layer, step, failure)) {
             return false;
         }
@@ -215,6 +222,7 @@ trainer_init(struct trainer *trainer, const struct dataset *dataset, struct fail
         return false;
     }
     trainer->test = &dataset->test;
+    trainer->times = psd_rank(trainer->context) == options->slow ? 2 : 1;
     trainer->last_step = options->epochs * trainer->sampler.steps_per_epoch;
     if (options->steps != 0 && options->steps < trainer->last_step) {
         trainer->last_step = options->steps;

@@ -107,7 +107,7 @@
     X(master_table_told, "a worker was told of a table")                                                               \
     /* the master: copies */                                                                                           \
     X(master_pair_ordered_one, "a copy was told whose it is; its owner was not")                                       \
-    X(master_pair_ordered, "both sides of all lanes of a server were told of a copy")                                  \
+    X(master_pair_ordered, "both sides were told of a copy")                                                           \
     X(master_pair_eligible, "a lane has said that its copy lacks nothing")                                             \
     X(master_pair_whole, "all lanes of a server have a whole copy")                                                    \
     X(master_pair_crossed_out, "a copy is given up, and its number crossed out; lanes were told")                      \

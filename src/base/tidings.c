@@ -8,13 +8,17 @@
  *   lost worker 3 silent: silent for 2000 ms
  *   awaited server 1
  *   hosted server 1
- *   place server 1 by 0 whole in 2
- *   place server 1 by - none in -
+ *   place server 1 by 0,2 whole in 2,3
+ *   place server 1 by -,- none in -,-
+ *   crossed server 1 lane 0 number 100000003
  *   end 70 worker 3 silent: worker 3 (tcp://10.0.0.3:40112) lost: silent for 2000 ms
  *
  * and what it is told:
  *
  *   gone server 1 life 5f0c2a
+ *   done worker 3
+ *   crossed server 1 lane 0 number 100000003
+ *   all
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -29,7 +33,8 @@ static const char *const kinds[] = {
     [PSI_TIDING_QUIET] = "quiet",   [PSI_TIDING_HEARD] = "heard",
     [PSI_TIDING_LOST] = "lost",     [PSI_TIDING_AWAITED] = "awaited",
     [PSI_TIDING_HOSTED] = "hosted", [PSI_TIDING_COPIED] = "copied",
-    [PSI_TIDING_PLACE] = "place",   [PSI_TIDING_END] = "end"};
+    [PSI_TIDING_PLACE] = "place",   [PSI_TIDING_CROSSED] = "crossed",
+    [PSI_TIDING_END] = "end"};
 static const char *const roles[] = {
     [PSI_TIDING_MASTER] = "master", [PSI_TIDING_SERVER] = "server", [PSI_TIDING_WORKER] = "worker"};
 static const char *const losses[] = {[PSI_LOSS_NONE] = "well",
@@ -44,24 +49,34 @@ static const char *const copies[] = {[PSI_COPY_NONE] = "none",
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* "1", "-" */
+/* Of a process, with a comma: at most four bytes. */
+enum { INDICES_BYTES = 4 * PSI_TIDING_LANES + 1 };
+
+/* "1,-,3" */
 static void
-format_index(uint32_t index, char text_p[12])
+format_indices(const uint32_t *index, uint32_t count, char text_p[INDICES_BYTES])
 {
-    snprintf(text_p, 12, "%u", index);
-    if (index == PSI_TIDING_NOBODY) {
-        snprintf(text_p, 12, "-");
+    size_t used = 0;
+
+    text_p[0] = '\0';
+    for (uint32_t i = 0; i < count && used < INDICES_BYTES; i++) {
+        const char *comma = i > 0 ? "," : "";
+
+        used +=
+            (size_t)(index[i] == PSI_TIDING_NOBODY
+                         ? snprintf(text_p + used, INDICES_BYTES - used, "%s-", comma)
+                         : snprintf(text_p + used, INDICES_BYTES - used, "%s%u", comma, index[i]));
     }
 }
 
 static int
 format_place(const struct psi_tiding *tiding, char line_p[PSI_TIDING_LINE])
 {
-    char by[12];
-    char copy[12];
+    char by[INDICES_BYTES];
+    char copy[INDICES_BYTES];
 
-    format_index(tiding->place.by, by);
-    format_index(tiding->place.copy, copy);
+    format_indices(tiding->place.by, tiding->place.lanes, by);
+    format_indices(tiding->place.copy, tiding->place.lanes, copy);
     return snprintf(line_p, PSI_TIDING_LINE, "place %s %u by %s %s in %s", roles[tiding->role],
                     tiding->rank, by, copies[tiding->place.state], copy);
 }
@@ -81,6 +96,10 @@ psi_tiding_format(const struct psi_tiding *tiding, char line_p[PSI_TIDING_LINE])
         bytes = snprintf(line_p, PSI_TIDING_LINE,
                          tiding->life != 0 ? "joined %s %u life %llx" : "joined %s %u", role,
                          tiding->rank, (unsigned long long)tiding->life);
+        break;
+    case PSI_TIDING_CROSSED:
+        bytes = snprintf(line_p, PSI_TIDING_LINE, "crossed %s %u lane %u number %llx", role,
+                         tiding->rank, tiding->lane, (unsigned long long)tiding->life);
         break;
     case PSI_TIDING_PLACE:
         bytes = format_place(tiding, line_p);
@@ -142,26 +161,46 @@ parse_loss(const char *rest, struct psi_tiding *tiding_p)
     return true;
 }
 
+/* "1,-,3"; false: no such list, or one that is too long. */
 static bool
-parse_index(const char *text, uint32_t *index_p)
+parse_indices(const char *text, uint32_t *index_p, uint32_t *count_p)
 {
-    *index_p = PSI_TIDING_NOBODY;
-    return strcmp(text, "-") == 0 || sscanf(text, "%u", index_p) == 1;
+    uint32_t count = 0;
+    int used = 0;
+
+    for (const char *next = text; count < PSI_TIDING_LANES; next++) {
+        index_p[count] = PSI_TIDING_NOBODY;
+        if (*next == '-') {
+            next++;
+        } else if (sscanf(next, "%u%n", &index_p[count], &used) == 1) {
+            next += used;
+        } else {
+            return false;
+        }
+        *count_p = ++count;
+        if (*next != ',') {
+            return *next == '\0';
+        }
+    }
+    return false;
 }
 
-/* "server 1 by 0 whole in 2" */
+/* "server 1 by 0,2 whole in 2,3" */
 static bool
 parse_place(const char *rest, struct psi_tiding *tiding_p)
 {
     char role[16];
-    char by[16];
+    char by[PSI_TIDING_LINE];
     char state[16];
-    char copy[16];
+    char copy[PSI_TIDING_LINE];
+    uint32_t copies_told = 0;
     unsigned place;
 
-    if (sscanf(rest, "%15s %u by %15s %15s in %15s", role, &tiding_p->rank, by, state, copy) != 5 ||
-        !parse_index(by, &tiding_p->place.by) || !parse_index(copy, &tiding_p->place.copy) ||
-        !find_word(state, copies, COUNT(copies), &place)) {
+    if (sscanf(rest, "%15s %u by %1023s %15s in %1023s", role, &tiding_p->rank, by, state, copy) !=
+            5 ||
+        !parse_indices(by, tiding_p->place.by, &tiding_p->place.lanes) ||
+        !parse_indices(copy, tiding_p->place.copy, &copies_told) ||
+        copies_told != tiding_p->place.lanes || !find_word(state, copies, COUNT(copies), &place)) {
         return false;
     }
     tiding_p->place.state = (enum psi_copy_state)place;
@@ -170,6 +209,38 @@ parse_place(const char *rest, struct psi_tiding *tiding_p)
     }
     tiding_p->role = (enum psi_tiding_role)place;
     return true;
+}
+
+static uint32_t
+count_indices(const uint32_t *list, uint32_t lanes, uint32_t index)
+{
+    uint32_t count = 0;
+
+    for (uint32_t lane = 0; lane < lanes; lane++) {
+        count += list[lane] == index;
+    }
+    return count;
+}
+
+uint32_t
+psi_tiding_place_served(const struct psi_tiding_place *place, uint32_t index)
+{
+    return count_indices(place->by, place->lanes, index);
+}
+
+uint32_t
+psi_tiding_place_copied(const struct psi_tiding_place *place, uint32_t index)
+{
+    return count_indices(place->copy, place->lanes, index);
+}
+
+bool
+psi_tiding_place_same(const struct psi_tiding_place *one, const struct psi_tiding_place *other)
+{
+    const size_t bytes = one->lanes * sizeof(one->by[0]);
+
+    return one->lanes == other->lanes && one->state == other->state &&
+           memcmp(one->by, other->by, bytes) == 0 && memcmp(one->copy, other->copy, bytes) == 0;
 }
 
 bool
@@ -202,6 +273,10 @@ psi_tiding_parse(const char *line, struct psi_tiding *tiding_p)
         tiding.step = step;
         if (well && sscanf(line, "joined %*s %*u life %llx", &life) == 1) {
             tiding.life = life;
+        } else if (well && tiding.kind == PSI_TIDING_CROSSED) {
+            well = sscanf(line, "crossed %*s %*u lane %u number %llx", &tiding.lane, &life) == 2 &&
+                   tiding.lane < PSI_TIDING_LANES;
+            tiding.life = life;
         }
     }
     if (well) {
@@ -211,23 +286,63 @@ psi_tiding_parse(const char *line, struct psi_tiding *tiding_p)
 }
 
 size_t
-psi_gone_format(const struct psi_gone *gone, char line_p[PSI_TIDING_LINE])
+psi_word_format(const struct psi_word *word, char line_p[PSI_TIDING_LINE])
 {
-    return (size_t)snprintf(line_p, PSI_TIDING_LINE, "gone server %u life %llx\n", gone->server,
-                            (unsigned long long)gone->life);
+    const unsigned long long number = word->number;
+    int bytes = 0;
+
+    switch (word->kind) {
+    case PSI_WORD_GONE:
+        bytes = snprintf(line_p, PSI_TIDING_LINE, "gone server %u life %llx\n", word->rank, number);
+        break;
+    case PSI_WORD_DONE:
+        bytes = snprintf(line_p, PSI_TIDING_LINE, "done worker %u\n", word->rank);
+        break;
+    case PSI_WORD_DEAD:
+        bytes = snprintf(line_p, PSI_TIDING_LINE, "dead worker %u\n", word->rank);
+        break;
+    case PSI_WORD_CROSSED:
+        bytes = snprintf(line_p, PSI_TIDING_LINE, "crossed server %u lane %u number %llx\n",
+                         word->rank, word->lane, number);
+        break;
+    case PSI_WORD_ALL:
+        bytes = snprintf(line_p, PSI_TIDING_LINE, "all\n");
+        break;
+    }
+    return (size_t)bytes;
+}
+
+/* Did the format take all of the line? */
+static bool
+is_whole(const char *line, int used)
+{
+    return used > 0 && line[used] == '\0';
 }
 
 bool
-psi_gone_parse(const char *line, struct psi_gone *gone_p)
+psi_word_parse(const char *line, struct psi_word *word_p)
 {
-    unsigned long long life = 0;
-    unsigned server = 0;
+    struct psi_word word = {.kind = PSI_WORD_ALL};
+    unsigned long long number = 0;
     int used = 0;
 
-    if (sscanf(line, "gone server %u life %llx%n", &server, &life, &used) != 2 ||
-        line[used] != '\0' || life == 0) {
+    if (sscanf(line, "gone server %u life %llx%n", &word.rank, &number, &used) == 2) {
+        word.kind = PSI_WORD_GONE;
+    } else if (sscanf(line, "crossed server %u lane %u number %llx%n", &word.rank, &word.lane,
+                      &number, &used) == 3) {
+        word.kind = PSI_WORD_CROSSED;
+    } else if (sscanf(line, "dead worker %u%n", &word.rank, &used) == 1) {
+        word.kind = PSI_WORD_DEAD;
+    } else if (sscanf(line, "done worker %u%n", &word.rank, &used) == 1) {
+        word.kind = PSI_WORD_DONE;
+    } else if (strcmp(line, "all") == 0) {
+        used = (int)strlen(line);
+    }
+    if (!is_whole(line, used) || word.lane >= PSI_TIDING_LANES ||
+        (number == 0 && (word.kind == PSI_WORD_GONE || word.kind == PSI_WORD_CROSSED))) {
         return false;
     }
-    *gone_p = (struct psi_gone){.server = server, .life = life};
+    word.number = number;
+    *word_p = word;
     return true;
 }

@@ -14,6 +14,7 @@
 enum {
     PSI_TIDING_TEXT = 512,  /* bytes of the reason, with the final NUL */
     PSI_TIDING_LINE = 1024, /* ... of a line: well below PIPE_BUF, so it is written whole */
+    PSI_TIDING_LANES = 64,  /* of a server */
 };
 
 enum psi_tiding_kind {
@@ -27,7 +28,8 @@ enum psi_tiding_kind {
     PSI_TIDING_AWAITED, /* ... and the job waits for another life of it */
     PSI_TIDING_HOSTED,  /* ... in vain: another server takes its part */
     PSI_TIDING_COPIED,  /* ... not at all: its copy has its part */
-    PSI_TIDING_PLACE,   /* who has a server's part now, and its copy: place */
+    PSI_TIDING_PLACE,   /* who has a server's part now, and its copies: place */
+    PSI_TIDING_CROSSED, /* no copy takes the place of that server's lane by the number in life */
     PSI_TIDING_END, /* the job ends with code: because of whom, if it is anybody's fault; text */
 };
 
@@ -41,7 +43,7 @@ enum psi_loss {
     PSI_LOSS_UNREACHED, /* it and others do not reach each other, although both reach the master */
 };
 
-/* Of the copy of a server's part. */
+/* Of the copy of a server's part: of the worst, where its lanes differ. */
 enum psi_copy_state {
     PSI_COPY_NONE,
     PSI_COPY_FORMING, /* it may lack something */
@@ -51,20 +53,29 @@ enum psi_copy_state {
 
 #define PSI_TIDING_NOBODY UINT32_MAX
 
-/* Processes of servers, by the index that they were started with. */
+/* Where the lanes of a server are: processes of servers, by the index that they were started with. */
 struct psi_tiding_place {
-    uint32_t by;   /* has the part; PSI_TIDING_NOBODY: it is awaited */
-    uint32_t copy; /* has its copy; PSI_TIDING_NOBODY: none */
+    uint32_t lanes;
+    uint32_t by[PSI_TIDING_LANES];   /* has the lane; PSI_TIDING_NOBODY: it is awaited */
+    uint32_t copy[PSI_TIDING_LANES]; /* has its copy; PSI_TIDING_NOBODY: none */
     enum psi_copy_state state;
 };
+
+/* How many lanes that process has, or copies; PSI_TIDING_NOBODY: how many nobody has. */
+uint32_t psi_tiding_place_served(const struct psi_tiding_place *place, uint32_t index);
+uint32_t psi_tiding_place_copied(const struct psi_tiding_place *place, uint32_t index);
+bool psi_tiding_place_same(const struct psi_tiding_place *one,
+                           const struct psi_tiding_place *other);
 
 /* END with role PSI_TIDING_MASTER: nobody was lost, the master itself has the reason. */
 struct psi_tiding {
     enum psi_tiding_kind kind;
     enum psi_tiding_role role;
     uint32_t rank;
+    uint32_t lane; /* CROSSED */
     uint64_t step;
-    uint64_t life; /* the number that the process of a server drew; 0: not told */
+    uint64_t
+        life; /* the number that the process of a server drew; CROSSED: of a copy; 0: not told */
     int code;
     enum psi_loss loss;
     struct psi_tiding_place place;
@@ -77,15 +88,26 @@ size_t psi_tiding_format(const struct psi_tiding *tiding, char line_p[PSI_TIDING
 /* A line without its end. Returns false if it is none of these. */
 bool psi_tiding_parse(const char *line, struct psi_tiding *tiding_p);
 
-/* The other way, to the master's stdin: the process of a server that was started with this index, and
- * drew this number, has ended. Its parent has seen it. */
-struct psi_gone {
-    uint32_t server;
-    uint64_t life;
+/* The other way, to the master's stdin. All but the first are said to a master that has just begun, and
+ * whose last life is over: what that one had told, and might be known to nobody else. */
+enum psi_word_kind {
+    PSI_WORD_GONE, /* the process of the server that was started with this index, and drew this
+                         number, has ended: its parent has seen it */
+    PSI_WORD_DONE, /* this worker has said goodbye */
+    PSI_WORD_DEAD, /* this worker has ended without, or its machine is gone: it will not come back */
+    PSI_WORD_CROSSED, /* no copy of this server's lane takes its place by this number, or one before it */
+    PSI_WORD_ALL, /* that was all */
+};
+
+struct psi_word {
+    enum psi_word_kind kind;
+    uint32_t rank;   /* PSI_WORD_GONE, PSI_WORD_CROSSED: index of the server; else its rank */
+    uint32_t lane;   /* PSI_WORD_CROSSED */
+    uint64_t number; /* PSI_WORD_GONE, PSI_WORD_CROSSED */
 };
 
 /* As above. */
-size_t psi_gone_format(const struct psi_gone *gone, char line_p[PSI_TIDING_LINE]);
-bool psi_gone_parse(const char *line, struct psi_gone *gone_p);
+size_t psi_word_format(const struct psi_word *word, char line_p[PSI_TIDING_LINE]);
+bool psi_word_parse(const char *line, struct psi_word *word_p);
 
 #endif

@@ -28,7 +28,10 @@ test_lines_come_back(void **state)
                     .role = (enum psi_tiding_role)role,
                     .rank = 4094,
                     .step = kind == PSI_TIDING_DONE ? UINT64_MAX : 0,
-                    .life = kind == PSI_TIDING_JOINED && loss > 0 ? UINT64_MAX - (uint64_t)loss : 0,
+                    .lane = kind == PSI_TIDING_CROSSED ? 63 : 0,
+                    .life = (kind == PSI_TIDING_JOINED || kind == PSI_TIDING_CROSSED) && loss > 0
+                                ? UINT64_MAX - (uint64_t)loss
+                                : 0,
                     .code = kind == PSI_TIDING_END ? 71 : 0,
                     .loss = told ? (enum psi_loss)loss : PSI_LOSS_NONE};
                 struct psi_tiding read = {0};
@@ -37,8 +40,9 @@ test_lines_come_back(void **state)
 
                 if (kind == PSI_TIDING_PLACE) {
                     tiding.place = (struct psi_tiding_place){
-                        .by = loss == 0 ? PSI_TIDING_NOBODY : 3,
-                        .copy = loss == 1 ? PSI_TIDING_NOBODY : 4,
+                        .lanes = 2,
+                        .by = {loss == 0 ? PSI_TIDING_NOBODY : 3, 255},
+                        .copy = {4, loss == 1 ? PSI_TIDING_NOBODY : 5},
                         .state =
                             loss <= PSI_COPY_NEEDLESS ? (enum psi_copy_state)loss : PSI_COPY_NONE};
                 }
@@ -93,6 +97,8 @@ test_other_lines_are_none(void **state)
                                         "place server 1",
                                         "place server 1 by 0 eaten in 2",
                                         "place server 1 by x whole in 2",
+                                        "place server 1 by 0,1 whole in 2",
+                                        "place server 1 by 0, whole in 2",
                                         "end worker 3 silent: x",
                                         "end 70 worker 3 silent"};
     struct psi_tiding read = {.rank = 7};
@@ -114,19 +120,40 @@ test_who_is_gone(void **state)
                                         "gone server 1 life 0",
                                         "gone server x life 5",
                                         "gone worker 1 life 5",
-                                        "gone server 1 life 5 and more"};
-    const struct psi_gone gone = {.server = 255, .life = UINT64_MAX - 1};
-    struct psi_gone read = {0};
+                                        "gone server 1 life 5 and more",
+                                        "crossed server 1",
+                                        "crossed server 1 number 5",
+                                        "crossed server 1 lane 0 number 0",
+                                        "crossed server 1 lane 64 number 5",
+                                        "done server 1",
+                                        "done worker",
+                                        "done worker 1 and more",
+                                        "al",
+                                        "all and more"};
+    static const struct psi_word words[] = {
+        {.kind = PSI_WORD_GONE, .rank = 255, .number = UINT64_MAX - 1},
+        {.kind = PSI_WORD_CROSSED, .rank = 3, .lane = 2, .number = UINT64_MAX - 2},
+        {.kind = PSI_WORD_DONE, .rank = 1023},
+        {.kind = PSI_WORD_DEAD, .rank = 0},
+        {.kind = PSI_WORD_ALL}};
     char line[PSI_TIDING_LINE];
-    const size_t bytes = psi_gone_format(&gone, line);
 
     (void)state;
-    assert_int_equal(line[bytes - 1], '\n');
-    line[bytes - 1] = '\0';
-    assert_true(psi_gone_parse(line, &read));
-    assert_memory_equal(&read, &gone, sizeof(read));
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        struct psi_word read = {0};
+        const size_t bytes = psi_word_format(&words[i], line);
+
+        assert_int_equal(line[bytes - 1], '\n');
+        line[bytes - 1] = '\0';
+        assert_true(psi_word_parse(line, &read));
+        assert_int_equal(read.kind, words[i].kind);
+        assert_int_equal(read.rank, words[i].rank);
+        assert_int_equal(read.number, words[i].number);
+    }
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
-        assert_false(psi_gone_parse(lines[i], &read));
+        struct psi_word read = {0};
+
+        assert_false(psi_word_parse(lines[i], &read));
     }
 }
 

@@ -13,17 +13,23 @@ psi_replicas_obstacle(const struct psi_settings *settings, uint32_t servers)
     if (servers < 2) {
         return "one server";
     }
-    if (settings->sum_failover == PSI_FAILOVER_OFF) {
-        return "sum_failover=off";
-    }
-    return settings->on_worker_death == PSI_DEATH_WAIT ? "on_worker_death=wait" : NULL;
+    return settings->sum_failover == PSI_FAILOVER_OFF ? "sum_failover=off" : NULL;
+}
+
+const char *
+psi_replicas_objection(const struct psi_settings *settings, uint32_t servers)
+{
+    const char *obstacle = psi_replicas_obstacle(settings, servers);
+
+    return obstacle == NULL && settings->on_worker_death == PSI_DEATH_WAIT ? "on_worker_death=wait"
+                                                                           : obstacle;
 }
 
 void
 psi_replicas_settle(struct psi_settings *settings, uint32_t servers, bool is_spread)
 {
     if (settings->replicas == PSI_REPLICAS_AUTO) {
-        settings->replicas = is_spread && psi_replicas_obstacle(settings, servers) == NULL
+        settings->replicas = is_spread && psi_replicas_objection(settings, servers) == NULL
                                  ? PSI_REPLICAS_1
                                  : PSI_REPLICAS_0;
     }

@@ -9,8 +9,12 @@
 #include "config/settings.h"
 
 /* What keeps a job with so many servers from having copies of them: "one server",
- * "sum_failover=off", "on_worker_death=wait"; NULL: nothing. */
+ * "sum_failover=off"; NULL: nothing. */
 const char *psi_replicas_obstacle(const struct psi_settings *settings, uint32_t servers);
+
+/* ... or from having them where nobody has asked for them: "on_worker_death=wait", too. There sums are copied
+ * as well, which jobs that only sum would pay for in every step. */
+const char *psi_replicas_objection(const struct psi_settings *settings, uint32_t servers);
 
 /* Makes 0 or 1 of auto. is_spread: the servers are on two hosts or more. On one host copies cost half
  * of the speed and guard against a crash alone, so they have to be asked for. */

@@ -57,10 +57,12 @@ test_obstacles(void **state)
     assert_string_equal(psi_replicas_obstacle(&settings, 1), "one server");
     assert_int_equal(settled(settings, 1, true), PSI_REPLICAS_0);
     settings.on_worker_death = PSI_DEATH_WAIT;
-    assert_string_equal(psi_replicas_obstacle(&settings, 2), "on_worker_death=wait");
+    assert_null(psi_replicas_obstacle(&settings, 2));
+    assert_string_equal(psi_replicas_objection(&settings, 2), "on_worker_death=wait");
     assert_int_equal(settled(settings, 2, true), PSI_REPLICAS_0);
     settings.sum_failover = PSI_FAILOVER_OFF;
     assert_string_equal(psi_replicas_obstacle(&settings, 2), "sum_failover=off");
+    assert_string_equal(psi_replicas_objection(&settings, 2), "sum_failover=off");
     assert_int_equal(settled(settings, 2, true), PSI_REPLICAS_0);
 }
 

@@ -15,6 +15,7 @@
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "base/monotonic.h"
+#include "base/resident.h"
 #include "base/signals.h"
 #include "master/life_journal.h"
 #include "master/master.h"
@@ -33,9 +34,10 @@ struct process {
     struct psi_tls *tls;          /* NULL: insecure */
     struct life_journal *journal; /* NULL: who started this counts lives, or there is one only */
     struct master *master;
+    struct psi_resident resident;
     int signals;
     int ready_fd;                /* -1: nobody listens, or no more */
-    int heed_fd;                 /* where it is told which servers have ended; -1: nowhere */
+    int heed_fd;                 /* where it is told what psd_run has seen; -1: nowhere */
     char heard[PSI_TIDING_LINE]; /* of a line that is not complete */
     size_t heard_bytes;
 };
@@ -65,7 +67,7 @@ static void
 heed(struct process *process, const char *bytes, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        struct psi_gone gone;
+        struct psi_word word;
 
         process->heard[process->heard_bytes] = bytes[i] == '\n' ? '\0' : bytes[i];
         if (bytes[i] != '\n' && process->heard_bytes < sizeof(process->heard) - 1) {
@@ -74,8 +76,8 @@ heed(struct process *process, const char *bytes, size_t count)
         }
         process->heard[process->heard_bytes] = '\0';
         process->heard_bytes = 0;
-        if (psi_gone_parse(process->heard, &gone)) {
-            master_gone(process->master, &gone);
+        if (psi_word_parse(process->heard, &word)) {
+            master_heed(process->master, &word);
         }
     }
 }
@@ -207,7 +209,9 @@ start(struct process *process, const struct master_options *options, struct psd_
         .listen_address = listen_address,
         .tell = options->tell_joins ? tell : NULL,
         .tell_context = process,
+        .heeds = options->heed_stdin,
         .cpu_ns = psi_process_cpu_ns,
+        .resident = &process->resident,
     };
     const struct psi_harden_args harden = {.on = options->harden, .role = PSI_HARDEN_MASTER};
     psd_status status = psi_signals_open(&process->signals, err);
@@ -266,6 +270,7 @@ finish(struct process *process)
     if (process->heed_fd >= 0) {
         close(process->heed_fd);
     }
+    psi_resident_fini(&process->resident);
     close_ready(process);
     life_journal_close(process->journal);
 }
@@ -321,6 +326,7 @@ master_daemon_run(const struct master_options *options, const struct psi_log *lo
     struct psd_error err = {0};
     int exit_code;
 
+    psi_resident_init(&process.resident);
     if (start(&process, options, &err) == PSD_OK) {
         exit_code = run(&process, &err);
     } else {

@@ -94,9 +94,11 @@ master_done_resend(struct master *master, struct member *lane)
     if (lane->session != NULL && lane->done_acked < master->done_mark && may_return(master)) {
         struct psi_done done = {.ranks = master->done};
 
-        for (uint32_t index = 0; index < master->config.servers && master->config.replicas > 0;
-             index++) {
-            done.crossed.number[done.crossed.servers++] = master->server[index].pair.crossed;
+        for (uint32_t place = 0; place < master->places && master->config.replicas > 0; place++) {
+            const struct member *owner = master->place[place];
+
+            done.crossed.number[done.crossed.places++] =
+                master->server[owner->rank].crossed[owner->lane];
         }
         master_posted(lane->session, psi_post_done(lane->session->guest.conn, &frame, &done));
     }
@@ -132,7 +134,7 @@ master_done_cross_out(struct master *master)
 bool
 master_done_has_crossed_out(const struct master *master, uint64_t mark)
 {
-    return kept_mark(master) >= mark;
+    return mark != 0 && kept_mark(master) >= mark;
 }
 
 void

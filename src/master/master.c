@@ -148,7 +148,7 @@ master_destroy(struct master *master)
         for (uint32_t lane = 0; lane < master->server[index].lanes; lane++) {
             master_report_free(&master->server[index].lane[lane]);
         }
-        master_pair_free(&master->server[index]);
+        free(master->server[index].pair);
         free(master->server[index].lane);
     }
     free(master->unreached_ns);
@@ -161,6 +161,7 @@ master_destroy(struct master *master)
     free(master->view_worker);
     psi_view_fini(&master->view);
     psi_view_fini(&master->copied_view);
+    master_recall_free(master);
     free(master->server);
     free(master->worker);
     free(master);

@@ -46,8 +46,8 @@ uint64_t master_next_ns(const struct master *master);
  * long as the master, says why. */
 bool master_finished(const struct master *master, int *exit_code_p, const char **text_p);
 
-/* The process of a server has ended, and whoever started it has seen that. Never from inside an event. */
-void master_gone(struct master *master, const struct psi_gone *gone);
+/* What whoever started this master has seen, or has heard from its last life. Never from inside an event. */
+void master_heed(struct master *master, const struct psi_word *word);
 
 /* Which life of the master has taken over from this one; 0: none. */
 uint32_t master_later_term(const struct master *master);

@@ -71,6 +71,7 @@ create(const struct master_config *wanted)
     bed->world.drawn = UINT64_MAX; /* the first number is 0, which no job has */
     bed->workers = workers;
     bed->servers = servers;
+    bed->lanes = 1;
     bed->log = (struct psi_log){.write = keep_line, .sink = bed, .level = PSI_LOG_DEBUG};
     assert_int_equal(master_create(&bed->world.env, &config, &bed->log, &bed->master, NULL),
                      PSD_OK);
@@ -215,19 +216,30 @@ hear_welcome(struct peer *peer)
 struct peer *
 join(struct master_bed *bed, uint8_t role, uint32_t rank, uint64_t life)
 {
+    return join_as(bed, role, rank, 0, rank, life);
+}
+
+struct peer *
+join_as(struct master_bed *bed, uint8_t role, uint32_t rank, uint32_t lane, uint32_t process,
+        uint64_t life)
+{
     struct peer *peer = dial(bed);
     const bool in_server = role == PSI_ROLE_SERVER || role == PSI_ROLE_STANDBY;
     struct psi_hello hello = {.role = role,
                               .rank = rank,
-                              .lanes = in_server ? 1 : 0,
+                              .lane = lane,
+                              .lanes = in_server ? bed->lanes : 0,
                               .life = life,
                               .kernel_revision = PSI_KERNEL_REVISION,
                               .tells = role == PSI_ROLE_SERVER || role == PSI_ROLE_WORKER};
 
     if (in_server) {
         snprintf(hello.address, sizeof(hello.address), "test://lane%u", rank);
-        /* A life of its own, from 900 on; those before are of one process with all of its lanes. */
-        hello.host = (uint64_t)(life < 900 ? 1 : life) << PSI_PROCESS_INDEX_BITS | rank;
+        /* A life of its own, from 900 on; those before are of one process with all of its lanes, and so
+         * are those of a second one, from SECOND_LIFE on. */
+        const uint64_t number = life < 900 ? 1 : life < SECOND_LIFE ? life : SECOND_LIFE;
+
+        hello.host = number << PSI_PROCESS_INDEX_BITS | process;
     }
     peer->life = life;
     say_hello(bed, peer, (struct psi_frame){.type = PSI_FRAME_HELLO}, &hello);
@@ -248,17 +260,19 @@ ack_view(struct master_bed *bed, uint32_t server, uint32_t id, uint32_t view,
 static struct master_bed *
 begin(struct master_bed *bed)
 {
-    const uint32_t servers = bed->servers;
+    const uint32_t places = bed->servers * bed->lanes;
     const uint32_t workers = bed->workers;
 
-    for (uint32_t i = 0; i < servers; i++) {
-        bed->lane[i] = join(bed, PSI_ROLE_SERVER, i, 100 + i);
+    for (uint32_t i = 0; i < places; i++) {
+        const uint32_t server = i / bed->lanes;
+
+        bed->lane[i] = join_as(bed, PSI_ROLE_SERVER, server, i % bed->lanes, server, 100 + i);
     }
     for (uint32_t i = 0; i < workers; i++) {
         bed->worker[i] = join(bed, PSI_ROLE_WORKER, i, 200 + i);
     }
-    for (uint32_t i = 0; i < servers || i < workers; i++) {
-        struct peer *both[2] = {i < servers ? bed->lane[i] : NULL,
+    for (uint32_t i = 0; i < places || i < workers; i++) {
+        struct peer *both[2] = {i < places ? bed->lane[i] : NULL,
                                 i < workers ? bed->worker[i] : NULL};
 
         for (unsigned j = 0; j < 2; j++) {
@@ -268,7 +282,7 @@ begin(struct master_bed *bed)
             }
         }
     }
-    for (uint32_t i = 0; i < servers; i++) {
+    for (uint32_t i = 0; i < places; i++) {
         assert_non_null(hear(bed->lane[i], PSI_FRAME_VIEW_COMMIT));
         ack_view(bed, i, 1, 1, NULL);
     }
@@ -303,6 +317,20 @@ start_copied_job(uint32_t workers, uint32_t servers)
                                                 .server_wait_ms = 10000,
                                                 .server_return_ms = 1000,
                                                 .replicas = 1}));
+}
+
+struct master_bed *
+start_wide_job(uint32_t replicas)
+{
+    struct master_bed *bed = create(&(struct master_config){.workers = 1,
+                                                            .servers = 3,
+                                                            .policy = PSI_DEATH_FAIL,
+                                                            .server_wait_ms = 10000,
+                                                            .server_return_ms = 1000,
+                                                            .replicas = replicas});
+
+    bed->lanes = 2;
+    return begin(bed);
 }
 
 struct master_bed *
@@ -350,8 +378,8 @@ pass_ms(struct master_bed *bed, uint64_t ms, const struct peer *silent)
 {
     for (uint64_t passed = 0; passed < ms; passed += 100) {
         bed->world.now_ns += 100 * MS_NS;
-        for (uint32_t i = 0; i < 4; i++) {
-            struct peer *both[2] = {bed->lane[i], bed->worker[i]};
+        for (uint32_t i = 0; i < 8; i++) {
+            struct peer *both[2] = {bed->lane[i], i < 4 ? bed->worker[i] : NULL};
 
             for (unsigned j = 0; j < 2; j++) {
                 if (both[j] != NULL && both[j] != silent && !is_gone(both[j])) {
@@ -424,7 +452,7 @@ hear_table(struct peer *peer, uint8_t type, uint32_t request)
 void
 ack_table(struct master_bed *bed, uint32_t id)
 {
-    for (uint32_t i = 0; i < bed->servers; i++) {
+    for (uint32_t i = 0; i < bed->servers * bed->lanes; i++) {
         (void)hear_table(bed->lane[i], PSI_FRAME_TABLE_OPEN, 0);
         say(bed, bed->lane[i], (struct psi_frame){.type = PSI_FRAME_ACK, .table = id}, NULL);
     }

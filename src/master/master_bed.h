@@ -18,7 +18,7 @@
 
 #define MS_NS UINT64_C(1000000)
 
-enum { PEERS_MAX = WORLD_CONNS_MAX, LOG_BYTES = 1 << 16 };
+enum { PEERS_MAX = WORLD_CONNS_MAX, LOG_BYTES = 1 << 16, SECOND_LIFE = 2000 };
 
 /* The test's end of one connection. */
 struct peer {
@@ -34,9 +34,10 @@ struct master_bed {
     char told[4096]; /* to whoever started the master: lines */
     struct psi_log log;
     struct master *master;
-    struct peer *lane[4]; /* one lane per server */
+    struct peer *lane[8]; /* of all servers, one after the other */
     struct peer *worker[4];
     uint32_t servers;
+    uint32_t lanes; /* of each server */
     uint32_t workers;
 };
 
@@ -65,6 +66,10 @@ void assert_refused(struct peer *peer, psd_status status, const char *text);
 struct psi_welcome hear_welcome(struct peer *peer);
 struct peer *join(struct master_bed *bed, uint8_t role, uint32_t rank, uint64_t life);
 
+/* ... as that lane of a server. `process` is the index of the one that it is in. */
+struct peer *join_as(struct master_bed *bed, uint8_t role, uint32_t rank, uint32_t lane,
+                     uint32_t process, uint64_t life);
+
 /* A lane's answer; `view` is the one it has when it answers. */
 void ack_view(struct master_bed *bed, uint32_t server, uint32_t id, uint32_t view,
               const struct psi_given *given);
@@ -76,6 +81,9 @@ struct master_bed *start_lasting_job(uint32_t workers, uint32_t servers,
 
 /* ... and whose servers have copies, if lanes stand by. */
 struct master_bed *start_copied_job(uint32_t workers, uint32_t servers);
+
+/* One worker, three servers of two lanes each, with so many copies of each lane, if lanes stand by. */
+struct master_bed *start_wide_job(uint32_t replicas);
 
 /* One whose members wait for another life of the master, before it has begun, too; and that other
  * life, which knows nothing of the job. */

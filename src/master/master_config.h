@@ -10,6 +10,8 @@
 #include "base/tidings.h"
 #include "clock/clock.h"
 
+struct psi_resident;
+
 struct master_config {
     uint32_t term;            /* which life of the job's master this is, from 1; later ones rebuild
                                  what they know. 0: there is no other */
@@ -34,7 +36,9 @@ struct master_config {
      * event. */
     void (*tell)(void *context, const struct psi_tiding *tiding);
     void *tell_context;
+    bool heeds;               /* ... and whoever it is says PSI_WORD_ALL to a later life */
     uint64_t (*cpu_ns)(void); /* what this process has used (optional): metrics */
+    const struct psi_resident *resident; /* (optional) likewise; outlives the master */
 };
 
 #endif

@@ -822,6 +822,62 @@ test_replacement_resumes_and_fences(void **state)
     master_bed_stop(bed);
 }
 
+/* If this fails, a replacement meets the others in barriers that they have passed, and all wait for ever. */
+static void
+test_replacement_goes_on_with_the_next_barrier(void **state)
+{
+    struct master_bed *bed = start_job(2, 1, PSI_DEATH_WAIT);
+
+    (void)state;
+    for (uint32_t barrier = 1; barrier <= 2; barrier++) {
+        arrive(bed, 0, barrier, 10 + barrier);
+        arrive(bed, 1, barrier, 20 + barrier);
+    }
+    arrive(bed, 0, 3, 13);
+    give_up(bed, bed->worker[1], 0, "crashed");
+    assert_int_equal(hear_welcome(join(bed, PSI_ROLE_WORKER, 1, 999)).barriers, 2);
+    master_bed_stop(bed);
+}
+
+/* If this fails, a replacement is turned away because the master hears of it before it hears, in the same
+ * turn, that its predecessor's connection has ended. */
+static void
+test_replacement_is_heard_before_the_death(void **state)
+{
+    static const uint32_t ranks[] = {1, PSI_RANK_AUTO};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
+        struct master_bed *bed = start_job(2, 1, PSI_DEATH_WAIT);
+        struct peer *next = join(bed, PSI_ROLE_WORKER, ranks[i], 999);
+
+        assert_int_equal(next->line->heard_count, 0);
+        hang_up(bed->worker[1], "its process has ended");
+        master_tick(bed->master);
+        pass_ms(bed, 1000, NULL);
+        assert_int_equal(hear_welcome(next).incarnation, 2);
+        master_bed_stop(bed);
+    }
+}
+
+/* If this fails, one that wants the rank of a worker that lives is not told so. */
+static void
+test_rank_of_the_living_is_refused_in_time(void **state)
+{
+    struct master_bed *bed = start_job(2, 1, PSI_DEATH_WAIT);
+    struct peer *other = join(bed, PSI_ROLE_WORKER, 1, 999);
+    struct peer *any = join(bed, PSI_ROLE_WORKER, PSI_RANK_AUTO, 998);
+
+    (void)state;
+    pass_ms(bed, 400, NULL);
+    assert_int_equal(other->line->heard_count + any->line->heard_count, 0);
+    pass_ms(bed, 100, NULL);
+    assert_refused(other, PSD_ERR_REFUSED, "worker rank 1 is taken by");
+    assert_refused(any, PSD_ERR_REFUSED, "all 2 worker ranks are taken");
+    assert_false(is_gone(bed->worker[1]));
+    master_bed_stop(bed);
+}
+
 /* If this fails, a job waits for ever for a replacement that nobody starts. */
 static void
 test_replacement_that_never_comes_ends_the_job(void **state)
@@ -1483,6 +1539,9 @@ main(void)
         cmocka_unit_test(test_leave_with_part_closed_counts_where_it_closes),
         cmocka_unit_test(test_leaves_are_queued),
         cmocka_unit_test(test_replacement_resumes_and_fences),
+        cmocka_unit_test(test_replacement_goes_on_with_the_next_barrier),
+        cmocka_unit_test(test_replacement_is_heard_before_the_death),
+        cmocka_unit_test(test_rank_of_the_living_is_refused_in_time),
         cmocka_unit_test(test_replacement_that_never_comes_ends_the_job),
         cmocka_unit_test(test_silent_worker_is_told_when_it_wakes),
         cmocka_unit_test(test_late_master_blames_nobody),

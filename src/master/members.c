@@ -31,8 +31,7 @@ master_process_index(const struct master *master, const struct member *member)
     const uint32_t index = (uint32_t)(member->process & ((1u << PSI_PROCESS_INDEX_BITS) - 1));
 
     /* It is what the process says of itself. */
-    return master->config.replicas > 0 && member->role == PSI_ROLE_SERVER && member->process != 0 &&
-                   index < master->config.servers
+    return member->role == PSI_ROLE_SERVER && member->process != 0 && index < master->config.servers
                ? index
                : member->rank;
 }
@@ -139,7 +138,6 @@ welcome(struct session *session, struct member *member)
     session->member = member;
     member->session = session;
     member->process = session->hello.host;
-    member->spared_ns = 0;
     member->hinted_ns = 0;
     if (member->role == PSI_ROLE_WORKER) {
         master_reach_forget_worker(master, member->rank); /* it says it again */
@@ -201,11 +199,32 @@ is_whole(const struct master *master, const struct member *member)
     return true;
 }
 
-/* A copy takes the place: its process has been here before. */
-static bool
-is_promoted(const struct master *master, const struct member *member)
+/* A worker is here, or with this lane the last of a server. Processes that take the places of others have
+ * been here before: if they have them all, it is the part that is here, not the process that it was of. Of
+ * copies that take places another word follows. */
+static void
+tell_joined(const struct master *master, const struct member *member)
 {
-    return member->role == PSI_ROLE_SERVER && master->server[member->rank].is_promoting;
+    struct member part = {.role = PSI_ROLE_SERVER, .rank = member->rank};
+    bool is_promoting = false;
+
+    if (member->role == PSI_ROLE_WORKER) {
+        master_tell(master, PSI_TIDING_JOINED, member, PSI_LOSS_NONE, "");
+        return;
+    }
+    for (uint32_t i = 0; i < master->server[member->rank].lanes; i++) {
+        const struct member *lane = &master->server[member->rank].lane[i];
+
+        if (!master_is_guest(master, lane) && !master_pair_of(master, lane)->is_promoting) {
+            master_tell(master, PSI_TIDING_JOINED, lane, PSI_LOSS_NONE, "");
+            return;
+        }
+        is_promoting = is_promoting || master_pair_of(master, lane)->is_promoting;
+    }
+    if (!is_promoting) {
+        part.process = master_find_process(master, member->rank);
+        master_tell(master, PSI_TIDING_JOINED, &part, PSI_LOSS_NONE, "");
+    }
 }
 
 void
@@ -229,11 +248,14 @@ master_take_place(struct session *session, struct member *member, const char *ad
         psi_log(session->master->log, PSI_LOG_INFO, "MEMBER-JOINED", "worker %u joined from %s%s",
                 member->rank, address, member->incarnation > 1 ? ", as a replacement" : "");
     } else {
+        struct server *server = &session->master->server[member->rank];
+
         psi_log(session->master->log, PSI_LOG_INFO, "MEMBER-JOINED", "server %u lane %u joined: %s",
                 member->rank, member->lane, address);
+        server->is_missed = server->is_missed && master_is_guest(session->master, member);
     }
-    if (is_whole(session->master, member) && !is_promoted(session->master, member)) {
-        master_tell(session->master, PSI_TIDING_JOINED, member, PSI_LOSS_NONE, "");
+    if (is_whole(session->master, member)) {
+        tell_joined(session->master, member);
     }
     welcome(session, member);
 }

@@ -8,6 +8,7 @@
  */
 #include <string.h>
 
+#include "base/resident.h"
 #include "master/state.h"
 
 /* An observer that reads slowly misses some, and hears of the next. */
@@ -114,17 +115,28 @@ master_watch(struct master *master)
 static void
 measure(struct master *master)
 {
+    const struct psi_env_counts counts = psi_env_counts(master->env);
     uint64_t members = 0;
     uint64_t observers = 0;
+    uint64_t queued = 0;
+    uint64_t shared;
 
     for (const struct session *session = session_first(master); session != NULL;
          session = session_next(session)) {
         members += session->guest.conn != NULL && session->kind == SESSION_MEMBER;
+        queued += psi_conn_queued_bytes(session->guest.conn);
         observers += session->guest.conn != NULL && session->subscription.metrics;
     }
     psi_metric_set(master->metrics, PSI_METRIC_MEMBERS, members);
     psi_metric_set(master->metrics, PSI_METRIC_OBSERVERS, observers);
-    psi_metric_set(master->metrics, PSI_METRIC_SEAL_TIME, psi_sealed_ns(master->env));
+    psi_metric_set(master->metrics, PSI_METRIC_SEAL_TIME, counts.sealed_ns);
+    psi_metric_set(master->metrics, PSI_METRIC_COPYING_TIME, counts.copied_ns);
+    psi_metric_set(master->metrics, PSI_METRIC_FRAMES_OUT, counts.frames_out);
+    psi_metric_set(master->metrics, PSI_METRIC_SEND_QUEUE, queued);
+    if (master->config.resident != NULL) {
+        psi_metric_set(master->metrics, PSI_METRIC_RESIDENT,
+                       psi_resident_read(master->config.resident, &shared));
+    }
     psi_metric_set(master->metrics, PSI_METRIC_VIEWS,
                    master->view.id & ((1u << PSI_VIEW_COUNT_BITS) - 1));
     if (master->config.cpu_ns != NULL) {

@@ -1,9 +1,17 @@
 /*
- * pair_places.c - copies: in which other process the copy of a server is made.
+ * pair_places.c - copies: in which other process the copy of a lane is made.
+ *
+ * In one on another machine than the lane's, if there is any. At first the other servers take turns, in
+ * the order of a ring that begins behind the lane's own server: the copy of its k-th lane is in the k-th
+ * of them. So each server's load is shared by all others if it dies, and who has what is a matter of
+ * numbers alone. A copy that is made later, because one was lost, goes to the process that would take the
+ * least of what dies together with the lane, and of these to the one that has least to do.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -26,107 +34,230 @@ same_machine(const char *a, const char *b)
     return machine_bytes(a) == machine_bytes(b) && strncmp(a, b, machine_bytes(a)) == 0;
 }
 
-bool
-master_pair_may_use(const struct session *session, uint64_t now_ns)
-{
-    return master_stands_by(session, now_ns) && !master_is_copy(session->master, session);
-}
+/* ---------------------------------------------------------------------------------- room --- */
 
-static uint32_t
-count_free(const struct master *master, uint64_t process, uint64_t now_ns)
+psd_status
+master_room_init(struct room *room, const struct master *master, uint64_t now_ns)
 {
-    uint32_t count = 0;
+    uint32_t sessions = 1;
 
     for (struct session *session = session_first(master); session != NULL;
          session = session_next(session)) {
-        count += master_pair_may_use(session, now_ns) && session->hello.host == process;
+        sessions++;
     }
-    return count;
-}
-
-/* How good a place for the copy the process of this lane is; 0: none at all. Best is another
- * machine; then one that has not just failed; then the one with most lanes to spare. */
-static uint32_t
-merit(const struct master *master, const struct server *server, const struct session *session,
-      uint64_t now_ns)
-{
-    const uint64_t process = session->hello.host;
-    const uint32_t spare = count_free(master, process, now_ns);
-
-    if (process == server->lane[0].process || spare < server->lanes) {
-        return 0;
+    *room = (struct room){.spare = calloc(sessions, sizeof(struct session *)),
+                          .load = calloc(PSI_SERVERS_MAX, sizeof(*room->load))};
+    if (room->spare == NULL || room->load == NULL) {
+        master_room_fini(room);
+        return PSD_ERR_NO_MEMORY;
     }
-    return spare + (process != server->pair.shunned ? 4 * PSI_PLACES_MAX : 0) +
-           (same_machine(session->hello.address, server->lane[0].address) ? 0 : 8 * PSI_PLACES_MAX);
-}
-
-bool
-master_pair_find_process(const struct master *master, const struct server *server, uint64_t now_ns,
-                         uint64_t *process_p)
-{
-    uint32_t best = 0;
-
     for (struct session *session = session_first(master); session != NULL;
          session = session_next(session)) {
-        const uint32_t found =
-            master_pair_may_use(session, now_ns) ? merit(master, server, session, now_ns) : 0;
-
-        if (found > best) {
-            best = found;
-            *process_p = session->hello.host;
+        if (master_stands_by(session, now_ns) && !master_is_copy(master, session)) {
+            room->spare[room->spares++] = session;
         }
     }
-    return best > 0;
+    for (uint32_t place = 0; place < master->places; place++) {
+        const struct member *lane = master->place[place];
+        const struct pair *pair = master_pair_of(master, lane);
+
+        if (lane->state != PSD_NODE_LOST) {
+            room->load[master_process_index(master, lane)]++;
+        }
+        if (master_pair_has_copy(pair)) {
+            room->load[pair->copy.server]++;
+        }
+    }
+    return PSD_OK;
 }
 
-/* Who has most lanes to spare, apart from the server itself; NULL: nobody has any. */
-static const struct session *
-find_best(const struct master *master, const struct server *server, uint64_t now_ns,
-          uint32_t *spare_p)
+void
+master_room_fini(struct room *room)
 {
-    const struct session *best = NULL;
+    free(room->spare);
+    free(room->load);
+    *room = (struct room){0};
+}
 
-    *spare_p = 0;
-    for (const struct session *session = session_first(master); session != NULL;
-         session = session_next(session)) {
-        const uint64_t process = session->hello.host;
-        const uint32_t spare =
-            master_pair_may_use(session, now_ns) ? count_free(master, process, now_ns) : 0;
+/* What a copy of the lane may be made in: not the lane's own process, nor its machine, unless there is no
+ * other. */
+static bool
+may_hold(const struct session *session, const struct member *lane, bool far)
+{
+    return session->hello.host != lane->process &&
+           !(far && same_machine(session->hello.address, lane->address));
+}
 
-        if (process != server->lane[0].process && spare > *spare_p) {
-            best = session;
-            *spare_p = spare;
+/* How far the server is behind the lane's own, on the ring. */
+static uint32_t
+ring_distance(const struct master *master, const struct session *session, const struct member *lane)
+{
+    return (session->hello.rank + master->config.servers - lane->rank) % master->config.servers;
+}
+
+/* By server: copies in it of lanes that die together with this one. There is one process of each that lanes
+ * stand by in, but for a moment when another life of it begins. */
+static void
+count_shares(const struct master *master, const struct member *lane,
+             uint32_t share_p[PSI_SERVERS_MAX])
+{
+    memset(share_p, 0, PSI_SERVERS_MAX * sizeof(*share_p));
+    for (uint32_t place = 0; place < master->places; place++) {
+        const struct pair *pair = master_pair_of(master, master->place[place]);
+
+        if (master_pair_has_copy(pair) && master->place[place]->process == lane->process) {
+            share_p[pair->copy.server]++;
+        }
+    }
+}
+
+/* The server whose turn it is; PSI_SERVERS_MAX: there is none. */
+static uint32_t
+find_turn(const struct room *room, const struct master *master, const struct member *lane, bool far)
+{
+    bool is_candidate[PSI_SERVERS_MAX] = {false};
+    uint32_t candidates = 0;
+
+    for (uint32_t i = 0; i < room->spares; i++) {
+        const struct session *session = room->spare[i];
+
+        if (may_hold(session, lane, far) && !is_candidate[session->hello.rank]) {
+            is_candidate[session->hello.rank] = true;
+            candidates++;
+        }
+    }
+    for (uint32_t step = 1, turn = 0; candidates > 0 && step <= master->config.servers; step++) {
+        const uint32_t index = (lane->rank + step) % master->config.servers;
+
+        if (is_candidate[index] && turn++ == lane->lane % candidates) {
+            return index;
+        }
+    }
+    return PSI_SERVERS_MAX;
+}
+
+/* Is it better than the best so far? In the order of the questions: did the other one just fail; whose turn
+ * is it; who takes less of what dies together; who has less to do; who comes first on the ring? */
+static bool
+is_better(const struct room *room, const struct master *master, const struct member *lane,
+          const struct session *one, const struct session *best, uint32_t turn,
+          const uint32_t share[PSI_SERVERS_MAX])
+{
+    const uint64_t shunned = master_pair_of(master, lane)->shunned;
+    const uint64_t merit[5] = {one->hello.host == shunned, one->hello.rank != turn,
+                               share[one->hello.rank], room->load[one->hello.rank],
+                               ring_distance(master, one, lane)};
+    const uint64_t other[5] = {best->hello.host == shunned, best->hello.rank != turn,
+                               share[best->hello.rank], room->load[best->hello.rank],
+                               ring_distance(master, best, lane)};
+
+    for (unsigned i = 0; i < 5; i++) {
+        if (merit[i] != other[i]) {
+            return merit[i] < other[i];
+        }
+    }
+    return false;
+}
+
+/* The place in `spare` of the best lane; UINT32_MAX: none will do. Lanes of one process are as good. */
+static uint32_t
+find_best(const struct room *room, const struct master *master, const struct member *lane, bool far)
+{
+    const bool is_first = master_pair_of(master, lane)->number == 0;
+    const uint32_t turn = is_first ? find_turn(room, master, lane, far) : PSI_SERVERS_MAX;
+    uint32_t best = UINT32_MAX;
+    uint32_t share[PSI_SERVERS_MAX];
+
+    count_shares(master, lane, share);
+    for (uint32_t i = 0; i < room->spares; i++) {
+        const struct session *session = room->spare[i];
+
+        if (!may_hold(session, lane, far)) {
+            continue;
+        }
+        if (best == UINT32_MAX ||
+            (session->hello.host != room->spare[best]->hello.host &&
+             is_better(room, master, lane, session, room->spare[best], turn, share))) {
+            best = i;
         }
     }
     return best;
 }
 
+/* Also by another connection of it that is not known to be gone: it is one lane, and one copy. */
+static void
+forget(struct room *room, uint64_t life)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < room->spares; i++) {
+        if (room->spare[i]->hello.life != life) {
+            room->spare[kept++] = room->spare[i];
+        }
+    }
+    room->spares = kept;
+}
+
+struct session *
+master_room_take(struct room *room, const struct master *master, const struct member *lane)
+{
+    uint32_t best = find_best(room, master, lane, true);
+    struct session *session;
+
+    if (best == UINT32_MAX) {
+        best = find_best(room, master, lane, false);
+    }
+    if (best == UINT32_MAX) {
+        return NULL;
+    }
+    session = room->spare[best];
+    room->load[session->hello.rank]++;
+    forget(room, session->hello.life);
+    return session;
+}
+
+/* ------------------------------------------------------------------------------- telling --- */
+
 void
 master_pair_say_none(struct master *master, struct server *server, uint64_t now_ns)
 {
-    struct pair *pair = &server->pair;
-    const uint32_t rank = server->lane[0].rank;
-    const struct session *best;
-    uint32_t spare;
+    uint32_t without = 0;
+    char lanes[48] = "";
 
-    if (pair->none_ns == 0) {
-        pair->none_ns = now_ns + NONE_MS * MASTER_MS_NS;
+    if (server->none_ns == 0) {
+        server->none_ns = now_ns + NONE_MS * MASTER_MS_NS;
     }
-    if (now_ns < pair->none_ns) {
+    if (now_ns < server->none_ns) {
         return;
     }
-    pair->none_ns = UINT64_MAX; /* said once */
-    best = find_best(master, server, now_ns, &spare);
-    if (best == NULL) {
-        psi_log(master->log, PSI_LOG_WARN, "COPY-NONE",
-                "server %u has no copy, and its death would be the end: no other server has a lane "
-                "to spare; start the servers that are gone again",
-                rank);
-    } else {
-        psi_log(master->log, PSI_LOG_WARN, "COPY-NONE",
-                "server %u has no copy, and its death would be the end: it has %u lane%s, and no "
-                "other server has as many to spare (server %u has %u); start the servers that are "
-                "gone again, and all with as many lanes (--lanes)",
-                rank, server->lanes, psi_plural(server->lanes), best->hello.rank, spare);
+    server->none_ns = UINT64_MAX; /* said once */
+    for (uint32_t lane = 0; lane < server->lanes; lane++) {
+        without += !master_pair_has_copy(&server->pair[lane]);
+    }
+    if (without < server->lanes) {
+        snprintf(lanes, sizeof(lanes), " of %u of its %u lanes", without, server->lanes);
+    }
+    psi_log(master->log, PSI_LOG_WARN, "COPY-NONE",
+            "server %u has no copy%s, and its death would be the end: no other server has a lane "
+            "to spare; start the servers that are gone again",
+            server->lane[0].rank, lanes);
+}
+
+void
+master_copies_name(const struct server *server, char text_p[MASTER_COPIES_TEXT])
+{
+    bool is_named[PSI_SERVERS_MAX] = {false};
+    size_t used = 0;
+
+    snprintf(text_p, MASTER_COPIES_TEXT, "no server");
+    for (uint32_t lane = 0; lane < server->lanes; lane++) {
+        const struct copy *copy = &server->pair[lane].copy;
+
+        if (master_pair_has_copy(&server->pair[lane]) && !is_named[copy->server] &&
+            used < MASTER_COPIES_TEXT) {
+            is_named[copy->server] = true;
+            used += (size_t)snprintf(text_p + used, MASTER_COPIES_TEXT - used, "%sserver %u (%s)",
+                                     used > 0 ? ", " : "", copy->server, copy->address);
+        }
     }
 }

@@ -1,21 +1,24 @@
 /*
- * pairs.c - copies: which lanes that stand by copy which server, and when they may take its places.
+ * pairs.c - copies: which lanes that stand by copy which lanes of servers, and when they may take their
+ * places.
  *
- * A server has one copy, all of it in one other process: lanes that stand by there, one for each of
- * its lanes. Both sides hear of it with one number (PAIR). When every lane of the server has said
- * that its copy lacks nothing that was told (ELIGIBLE), the copy is whole: if the server dies now,
- * the copy takes its places and nothing is lost. A job that only sums has no copies, whatever it was
- * told: a server that comes back takes its place there, and carries its part of the load again.
+ * Every lane of a server has one copy: a lane that stands by in another process. The copies of one
+ * server's lanes are spread over the other servers (pair_places.c), so that its load is shared when it
+ * dies. Both sides hear of a copy with one number (PAIR). When the lane has said that its copy lacks
+ * nothing that was told (ELIGIBLE), the copy is whole: if the lane dies now, the copy takes its place and
+ * nothing is lost. A server may die when the copies of all lanes in its process are whole. A job that only
+ * sums has no copies, whatever it was told: a server that comes back takes its place there, and carries its
+ * part of the load again.
  *
- * A copy is given up when it is gone, or when the server does not reach it. The server waits for it
- * until it hears so from here (UNPAIR), and from that moment on the copy may lack what is told. So
- * the number is crossed out first: no copy takes a place by a number that is.
+ * A copy is given up when it is gone, or when its lane does not reach it; the others stay, so that no more
+ * is copied again than was lost. The lane waits for it until it hears so from here (UNPAIR), and from that
+ * moment on the copy may lack what is told. So the number is crossed out first: no copy takes a place by a
+ * number that is.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/exit_code.h"
@@ -35,16 +38,44 @@ dead_ns(const struct master *master)
     return (uint64_t)master->config.heartbeat_ms * master->config.dead_heartbeats * MASTER_MS_NS;
 }
 
-static bool
-has_copy(const struct server *server)
+struct pair *
+master_pair_of(const struct master *master, const struct member *lane)
 {
-    return server->pair.stage == PAIR_FORMING || server->pair.stage == PAIR_WHOLE;
+    return &master->server[lane->rank].pair[lane->lane];
 }
 
 bool
-master_pair_is_whole(const struct server *server)
+master_pair_has_copy(const struct pair *pair)
 {
-    return server->pair.stage == PAIR_WHOLE;
+    return pair->stage == PAIR_FORMING || pair->stage == PAIR_WHOLE;
+}
+
+bool
+master_pair_is_whole(const struct pair *pair)
+{
+    return pair->stage == PAIR_WHOLE;
+}
+
+bool
+master_pairs_are_whole(const struct server *server)
+{
+    for (uint32_t lane = 0; lane < server->lanes; lane++) {
+        if (!master_pair_is_whole(&server->pair[lane])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool
+master_pairs_promote(const struct server *server)
+{
+    for (uint32_t lane = 0; lane < server->lanes; lane++) {
+        if (server->pair[lane].is_promoting) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* The lane that stands by and is that copy; NULL: it is not connected. */
@@ -63,62 +94,64 @@ find_copy(const struct master *master, const struct copy *copy)
 }
 
 bool
-master_pair_is_here(const struct master *master, const struct server *server, uint64_t now_ns)
+master_pair_is_here(const struct master *master, const struct pair *pair, uint64_t now_ns)
 {
-    for (uint32_t lane = 0; lane < server->lanes; lane++) {
-        const struct session *session =
-            master_pair_is_whole(server) ? find_copy(master, &server->pair.copy[lane]) : NULL;
+    const struct session *session =
+        master_pair_is_whole(pair) ? find_copy(master, &pair->copy) : NULL;
 
-        if (session == NULL || now_ns - session->heard_ns >= dead_ns(master) / 2) {
-            return false;
+    return session != NULL && now_ns - session->heard_ns < dead_ns(master) / 2;
+}
+
+/* The lane whose copy this life is; NULL: it is none. */
+static const struct member *
+find_owner(const struct master *master, uint64_t life)
+{
+    for (uint32_t index = 0; index < master->config.servers; index++) {
+        const struct server *server = &master->server[index];
+
+        for (uint32_t lane = 0; lane < server->lanes; lane++) {
+            if (master_pair_has_copy(&server->pair[lane]) && server->pair[lane].copy.life == life) {
+                return &server->lane[lane];
+            }
         }
     }
-    return true;
+    return NULL;
 }
 
 bool
 master_is_copy(const struct master *master, const struct session *session)
 {
-    for (uint32_t index = 0; index < master->config.servers; index++) {
-        const struct server *server = &master->server[index];
-
-        for (uint32_t lane = 0; has_copy(server) && lane < server->lanes; lane++) {
-            if (server->pair.copy[lane].life == session->hello.life) {
-                return true;
-            }
-        }
-    }
-    return false;
+    return find_owner(master, session->hello.life) != NULL;
 }
 
 /* ------------------------------------------------------------------------------- orders --- */
 
 static void
-tell_copy(struct session *session, const struct server *server, uint32_t lane)
+tell_copy(struct session *session, const struct member *lane)
 {
-    struct psi_frame frame = master_frame(session->master, PSI_FRAME_PAIR);
-    const struct psi_pair pair = {.server = server->lane[lane].rank,
-                                  .lane = lane,
-                                  .lanes = server->lanes,
-                                  .life = server->lane[lane].life};
+    const struct master *master = session->master;
+    struct psi_frame frame = master_frame(master, PSI_FRAME_PAIR);
+    const struct psi_pair pair = {.server = lane->rank,
+                                  .lane = lane->lane,
+                                  .lanes = master->server[lane->rank].lanes,
+                                  .life = lane->life};
 
-    frame.seq = server->pair.number;
+    frame.seq = master_pair_of(master, lane)->number;
     master_posted(session, psi_post_pair(session->guest.conn, &frame, &pair));
 }
 
 static void
-tell_owner(const struct master *master, const struct server *server, uint32_t lane)
+tell_owner(const struct master *master, const struct member *lane)
 {
-    struct session *session = server->lane[lane].session;
-    const struct copy *copy = &server->pair.copy[lane];
+    const struct copy *copy = &master_pair_of(master, lane)->copy;
     struct psi_frame frame = master_frame(master, PSI_FRAME_PAIR);
     struct psi_pair pair = {
         .server = copy->server, .lane = copy->lane, .lanes = copy->lanes, .life = copy->life};
 
-    frame.seq = server->pair.number;
+    frame.seq = master_pair_of(master, lane)->number;
     memcpy(pair.address, copy->address, sizeof(pair.address));
-    if (session != NULL) {
-        master_posted(session, psi_post_pair(session->guest.conn, &frame, &pair));
+    if (lane->session != NULL) {
+        master_posted(lane->session, psi_post_pair(lane->session->guest.conn, &frame, &pair));
     }
 }
 
@@ -134,14 +167,14 @@ tell_unpaired(struct session *session, uint64_t number)
 void
 master_pair_resend(const struct master *master, const struct member *lane)
 {
-    const struct server *server = &master->server[lane->rank];
+    const struct pair *pair = master_pair_of(master, lane);
 
-    if (master->config.replicas == 0 || lane->session == NULL || server->is_promoting) {
+    if (master->config.replicas == 0 || lane->session == NULL || pair->is_promoting) {
         return;
     }
-    if (has_copy(server)) {
-        tell_owner(master, server, lane->lane);
-    } else if (server->pair.stage == PAIR_NONE) {
+    if (master_pair_has_copy(pair)) {
+        tell_owner(master, lane);
+    } else if (pair->stage == PAIR_NONE) {
         tell_unpaired(lane->session, UINT64_MAX);
     }
 }
@@ -150,19 +183,15 @@ void
 master_pair_greet(struct session *session)
 {
     struct master *master = session->master;
+    const struct member *owner;
 
     if (master->config.replicas == 0 || master->phase != PHASE_RUNNING) {
         return;
     }
-    for (uint32_t index = 0; index < master->config.servers; index++) {
-        const struct server *server = &master->server[index];
-
-        for (uint32_t lane = 0; has_copy(server) && lane < server->lanes; lane++) {
-            if (server->pair.copy[lane].life == session->hello.life) {
-                tell_copy(session, server, lane);
-                return;
-            }
-        }
+    owner = find_owner(master, session->hello.life);
+    if (owner != NULL) {
+        tell_copy(session, owner);
+        return;
     }
     tell_unpaired(session, UINT64_MAX); /* whatever it was a copy of */
     master_wake_at(master, 0);          /* it may be one */
@@ -171,92 +200,81 @@ master_pair_greet(struct session *session)
 /* ------------------------------------------------------------------------------- forming --- */
 
 static bool
-is_settled(const struct master *master, const struct server *server)
+is_settled(const struct master *master, const struct member *lane)
 {
-    for (uint32_t lane = 0; lane < server->lanes; lane++) {
-        if (server->lane[lane].state != PSD_NODE_RUNNING || server->lane[lane].session == NULL) {
-            return false;
-        }
-    }
-    return master->view.id > 0 && !server->is_away && server->lanes > 0;
+    return lane->state == PSD_NODE_RUNNING && lane->session != NULL && master->view.id > 0 &&
+           !master->server[lane->rank].is_away;
 }
 
 static void
-take_copies(struct master *master, struct server *server, uint64_t process, uint64_t now_ns)
+take_copy(struct master *master, const struct member *lane, struct session *session)
 {
-    struct pair *pair = &server->pair;
-    uint32_t lane = 0;
+    struct pair *pair = master_pair_of(master, lane);
 
-    for (struct session *session = session_first(master); session != NULL && lane < server->lanes;
-         session = session_next(session)) {
-        if (master_pair_may_use(session, now_ns) && session->hello.host == process) {
-            struct copy *copy = &pair->copy[lane++];
-
-            *copy = (struct copy){.life = session->hello.life,
-                                  .server = session->hello.rank,
-                                  .lane = session->hello.lane,
-                                  .lanes = session->hello.lanes};
-            memcpy(copy->address, session->hello.address, sizeof(copy->address));
-        }
-    }
+    pair->copy = (struct copy){.life = session->hello.life,
+                               .process = session->hello.host,
+                               .server = session->hello.rank,
+                               .lane = session->hello.lane,
+                               .lanes = session->hello.lanes};
+    memcpy(pair->copy.address, session->hello.address, sizeof(pair->copy.address));
+    pair->number = (uint64_t)master->config.term << PAIR_COUNT_BITS | ++master->pairs;
     pair->stage = PAIR_FORMING;
-    for (lane = 0; lane < server->lanes; lane++) {
-        tell_copy(find_copy(master, &pair->copy[lane]), server, lane);
-        psi_fail_point(master_pair_ordered_one);
-        tell_owner(master, server, lane);
-    }
+    psi_log(master->log, PSI_LOG_DEBUG, "COPY",
+            "server %u lane %u gets a copy in server %u, number %" PRIx64, lane->rank, lane->lane,
+            pair->copy.server, pair->number);
+    tell_copy(session, lane);
+    psi_fail_point(master_pair_ordered_one);
+    tell_owner(master, lane);
     psi_fail_point(master_pair_ordered);
 }
 
+/* `room` is looked for when the first lane needs it. */
 static void
-form(struct master *master, struct server *server, uint64_t now_ns)
+form(struct master *master, const struct member *lane, struct room *room, uint64_t now_ns)
 {
-    struct pair *pair = &server->pair;
-    uint64_t process = 0;
+    struct server *server = &master->server[lane->rank];
+    struct pair *pair = master_pair_of(master, lane);
+    struct session *session;
 
-    if (!is_settled(master, server)) {
+    if (!is_settled(master, lane)) {
         return;
     }
     if (now_ns < pair->retry_ns) {
         master_wake_at(master, pair->retry_ns);
         return;
     }
-    if (!master_pair_find_process(master, server, now_ns, &process)) {
+    if (room->spare == NULL && master_room_init(room, master, now_ns) != PSD_OK) {
+        pair->retry_ns = now_ns + RETRY_MS_MAX * MASTER_MS_NS;
+        return;
+    }
+    session = master_room_take(room, master, lane);
+    if (session == NULL) {
         master_pair_say_none(master, server, now_ns);
         pair->retry_ns = now_ns + RETRY_MS_MIN * MASTER_MS_NS;
         master_wake_at(master, pair->retry_ns);
         return;
     }
-    free(pair->copy);
-    pair->copy = calloc(server->lanes, sizeof(*pair->copy));
-    if (pair->copy == NULL) {
-        pair->retry_ns = now_ns + RETRY_MS_MAX * MASTER_MS_NS;
-        return;
-    }
-    pair->process = process;
-    pair->none_ns = 0;
-    pair->number = (uint64_t)master->config.term << PAIR_COUNT_BITS | ++master->pairs;
-    psi_log(master->log, PSI_LOG_DEBUG, "COPY", "server %u gets a copy, number %" PRIx64,
-            server->lane[0].rank, pair->number);
-    take_copies(master, server, process, now_ns);
+    server->none_ns = 0;
+    take_copy(master, lane, session);
 }
 
+/* Of the number in the frame; NULL: it is that of another. */
 static struct pair *
-pair_of(struct session *session, const struct member *lane)
+pair_meant(const struct session *session)
 {
-    struct server *server = &session->master->server[lane->rank];
+    struct pair *pair = master_pair_of(session->master, session->member);
 
-    return has_copy(server) && server->pair.number == session->guest.inbox.frame.seq ? &server->pair
-                                                                                     : NULL;
+    return master_pair_has_copy(pair) && pair->number == session->guest.inbox.frame.seq ? pair
+                                                                                        : NULL;
 }
 
 psd_status
 master_on_eligible(struct session *session, const void *body, size_t bytes, struct psd_error *err)
 {
     struct master *master = session->master;
-    const struct member *lane = session->member;
-    const struct server *server = &master->server[lane->rank];
-    struct pair *pair = pair_of(session, lane);
+    const struct server *server = &master->server[session->member->rank];
+    struct pair *pair = pair_meant(session);
+    char copies[MASTER_COPIES_TEXT];
 
     (void)body;
     (void)bytes;
@@ -264,20 +282,17 @@ master_on_eligible(struct session *session, const void *body, size_t bytes, stru
     if (pair == NULL || pair->stage == PAIR_WHOLE) {
         return PSD_OK;
     }
-    pair->copy[lane->lane].eligible = true;
-    psi_fail_point(master_pair_eligible);
-    for (uint32_t i = 0; i < server->lanes; i++) {
-        if (!pair->copy[i].eligible) {
-            return PSD_OK;
-        }
-    }
-    psi_fail_point(master_pair_whole);
     pair->stage = PAIR_WHOLE;
     pair->failures = 0;
     pair->shunned = 0;
-    psi_log(master->log, PSI_LOG_INFO, "COPY-WHOLE",
-            "server %u has a copy in server %u (%s): it may die, and nothing is lost", lane->rank,
-            pair->copy[0].server, pair->copy[0].address);
+    psi_fail_point(master_pair_eligible);
+    if (master_pairs_are_whole(server)) {
+        psi_fail_point(master_pair_whole);
+        master_copies_name(server, copies);
+        psi_log(master->log, PSI_LOG_INFO, "COPY-WHOLE",
+                "server %u has a copy in %s: it may die, and nothing is lost",
+                session->member->rank, copies);
+    }
     master_wake_at(master, 0); /* who started the job hears of it */
     return PSD_OK;
 }
@@ -296,10 +311,25 @@ wait_before_retry(struct pair *pair, uint64_t now_ns)
     pair->retry_ns = now_ns + (delay_ms < RETRY_MS_MAX ? delay_ms : RETRY_MS_MAX) * MASTER_MS_NS;
 }
 
-void
-master_pair_give_up(struct master *master, struct server *server, uint64_t number)
+/* Before any lane hears of it: all that do may die together with this master. */
+static void
+tell_crossed(const struct master *master, const struct member *lane)
 {
-    struct pair *pair = &server->pair;
+    const struct psi_tiding tiding = {.kind = PSI_TIDING_CROSSED,
+                                      .role = PSI_TIDING_SERVER,
+                                      .rank = lane->rank,
+                                      .lane = lane->lane,
+                                      .life = master->server[lane->rank].crossed[lane->lane]};
+
+    if (master->config.tell != NULL) {
+        master->config.tell(master->config.tell_context, &tiding);
+    }
+}
+
+void
+master_pair_give_up(struct master *master, const struct member *lane, uint64_t number)
+{
+    struct pair *pair = master_pair_of(master, lane);
 
     if (number == 0) {
         pair->stage = PAIR_NONE; /* it has had none */
@@ -307,42 +337,56 @@ master_pair_give_up(struct master *master, struct server *server, uint64_t numbe
     }
     pair->stage = PAIR_ENDING;
     pair->number = number;
-    pair->crossed = number;
-    pair->mark = master_done_cross_out(master);
+    pair->mark = 0;
+    master->server[lane->rank].crossed[lane->lane] = number;
+    tell_crossed(master, lane);
     master_wake_at(master, 0);
 }
 
 /* Nobody takes a place by this number any more. */
 static void
-cross_out(struct master *master, struct server *server, const char *reason)
+cross_out(struct master *master, const struct member *lane, const char *reason)
 {
-    struct pair *pair = &server->pair;
+    struct pair *pair = master_pair_of(master, lane);
 
     /* One that was never whole may be tried for long: said once. */
     psi_log(master->log, pair->failures == 0 ? PSI_LOG_WARN : PSI_LOG_DEBUG, "COPY-LOST",
             "server %u goes on without its copy in server %u (%s), and another is looked for: %s",
-            server->lane[0].rank, pair->copy[0].server, pair->copy[0].address, reason);
-    pair->shunned = pair->process;
+            lane->rank, pair->copy.server, pair->copy.address, reason);
+    pair->shunned = pair->copy.process;
     wait_before_retry(pair, psi_now_ns(master->env));
-    master_pair_give_up(master, server, pair->number);
+    master_pair_give_up(master, lane, pair->number);
     psi_fail_point(master_pair_crossed_out);
 }
 
-/* The server may go on alone. */
-static void
-end_pair(struct master *master, struct server *server)
+/* In one message for all: copies are lost together. */
+void
+master_pairs_tell_crossed(struct master *master)
 {
-    struct pair *pair = &server->pair;
+    uint64_t mark = 0;
 
-    for (uint32_t lane = 0; lane < server->lanes; lane++) {
-        struct session *copy = find_copy(master, &pair->copy[lane]);
+    for (uint32_t place = 0; place < master->places; place++) {
+        struct pair *pair = master_pair_of(master, master->place[place]);
 
-        if (copy != NULL) {
-            tell_unpaired(copy, pair->number);
+        if (pair->stage == PAIR_ENDING && pair->mark == 0) {
+            mark = mark != 0 ? mark : master_done_cross_out(master);
+            pair->mark = mark;
         }
-        if (server->lane[lane].session != NULL) {
-            tell_unpaired(server->lane[lane].session, pair->number);
-        }
+    }
+}
+
+/* The lane may go on alone. */
+static void
+end_pair(struct master *master, const struct member *lane)
+{
+    struct pair *pair = master_pair_of(master, lane);
+    struct session *copy = find_copy(master, &pair->copy);
+
+    if (copy != NULL) {
+        tell_unpaired(copy, pair->number);
+    }
+    if (lane->session != NULL) {
+        tell_unpaired(lane->session, pair->number);
     }
     psi_fail_point(master_pair_ended);
     pair->stage = PAIR_NONE;
@@ -352,7 +396,8 @@ psd_status
 master_on_pair_lost(struct session *session, const void *body, size_t bytes, struct psd_error *err)
 {
     struct master *master = session->master;
-    struct server *server = &master->server[session->member->rank];
+    const struct member *lane = session->member;
+    const struct pair *pair = master_pair_of(master, lane);
     const uint64_t number = session->guest.inbox.frame.seq;
     struct psi_verdict verdict;
     const psd_status status = psi_verdict_decode(body, bytes, &verdict, err);
@@ -363,11 +408,12 @@ master_on_pair_lost(struct session *session, const void *body, size_t bytes, str
     if (master->phase != PHASE_RUNNING) {
         return PSD_OK; /* who has which copy is not known yet; then it is asked, and says it again */
     }
-    if (pair_of(session, session->member) != NULL) {
-        cross_out(master, server, verdict.text);
-    } else if (server->pair.stage == PAIR_NONE && number > server->pair.crossed) {
-        master_pair_give_up(master, server, number); /* one that nobody here knows */
-    } else if (server->pair.stage != PAIR_ENDING && server->pair.number != number) {
+    if (pair_meant(session) != NULL) {
+        cross_out(master, lane, verdict.text);
+    } else if (pair->stage == PAIR_NONE &&
+               number > master->server[lane->rank].crossed[lane->lane]) {
+        master_pair_give_up(master, lane, number); /* one that nobody here knows */
+    } else if (pair->stage != PAIR_ENDING && pair->number != number) {
         tell_unpaired(session, number);
     }
     return PSD_OK;
@@ -377,74 +423,59 @@ psd_status
 master_on_copy_lost(struct session *session, const void *body, size_t bytes, struct psd_error *err)
 {
     struct master *master = session->master;
+    const struct member *owner = find_owner(master, session->hello.life);
     struct psi_verdict verdict;
     const psd_status status = psi_verdict_decode(body, bytes, &verdict, err);
 
-    for (uint32_t index = 0; status == PSD_OK && index < master->config.servers; index++) {
-        struct server *server = &master->server[index];
+    if (status == PSD_OK && owner != NULL) {
+        struct pair *pair = master_pair_of(master, owner);
 
-        for (uint32_t lane = 0; has_copy(server) && lane < server->lanes; lane++) {
-            struct copy *copy = &server->pair.copy[lane];
-
-            if (copy->life == session->hello.life &&
-                server->pair.number == session->guest.inbox.frame.seq) {
-                psi_log(master->log, PSI_LOG_WARN, "COPY-BROKEN", "copy of server %u (%s): %s",
-                        index, copy->address, verdict.text);
-                copy->is_broken = true;
-                master_wake_at(master, 0);
-            }
+        if (pair->number == session->guest.inbox.frame.seq) {
+            psi_log(master->log, PSI_LOG_WARN, "COPY-BROKEN", "copy of server %u lane %u (%s): %s",
+                    owner->rank, owner->lane, pair->copy.address, verdict.text);
+            pair->copy.is_broken = true;
+            master_wake_at(master, 0);
         }
     }
     return status;
 }
 
-/* Is a lane of the copy gone, or silent for too long? One that was told to take its place comes back
- * by that name. */
+/* Is the copy gone, or silent for too long? One that was told to take its place comes back by that
+ * name. */
 static bool
-is_copy_lost(struct master *master, struct server *server, uint64_t now_ns)
+is_copy_lost(struct master *master, struct pair *pair, uint64_t now_ns)
 {
     const uint64_t grace_ns = master->config.server_grace_ms * MASTER_MS_NS;
+    struct copy *copy = &pair->copy;
+    const struct session *session = find_copy(master, copy);
+    const uint64_t limit_ns = copy->is_placed ? grace_ns + dead_ns(master) : grace_ns;
 
-    for (uint32_t lane = 0; lane < server->lanes; lane++) {
-        struct copy *copy = &server->pair.copy[lane];
-        const struct session *session = find_copy(master, copy);
-        const uint64_t limit_ns = copy->is_placed ? grace_ns + dead_ns(master) : grace_ns;
-
-        if (server->is_promoting && server->lane[lane].state != PSD_NODE_LOST) {
-            continue; /* it has its place */
-        }
-        if (copy->is_broken) {
-            return true;
-        }
-        if (session != NULL) {
-            copy->gone_ns = 0;
-            if (now_ns - session->heard_ns >= dead_ns(master)) {
-                return true;
-            }
-            master_wake_at(master, session->heard_ns + dead_ns(master));
-            continue;
-        }
-        if (copy->gone_ns == 0) {
-            copy->gone_ns = now_ns;
-        }
-        if (now_ns - copy->gone_ns >= limit_ns) {
-            return true;
-        }
-        master_wake_at(master, copy->gone_ns + limit_ns);
+    if (copy->is_broken) {
+        return true;
     }
+    if (session != NULL) {
+        copy->gone_ns = 0;
+        master_wake_at(master, session->heard_ns + dead_ns(master));
+        return now_ns - session->heard_ns >= dead_ns(master);
+    }
+    if (copy->gone_ns == 0) {
+        copy->gone_ns = now_ns;
+    }
+    if (now_ns - copy->gone_ns >= limit_ns) {
+        return true;
+    }
+    master_wake_at(master, copy->gone_ns + limit_ns);
     return false;
 }
 
 void
 master_pair_gone(struct master *master, uint64_t process)
 {
-    for (uint32_t index = 0; index < master->config.servers; index++) {
-        struct server *server = &master->server[index];
+    for (uint32_t place = 0; place < master->places; place++) {
+        struct pair *pair = master_pair_of(master, master->place[place]);
 
-        for (uint32_t lane = 0; has_copy(server) && lane < server->lanes; lane++) {
-            if (server->pair.process == process) {
-                server->pair.copy[lane].gone_ns = 1; /* long enough ago for any grace */
-            }
+        if (master_pair_has_copy(pair) && pair->copy.process == process) {
+            pair->copy.gone_ns = 1; /* long enough ago for any grace */
         }
     }
 }
@@ -453,75 +484,91 @@ void
 master_pairs_tick(struct master *master, uint64_t now_ns)
 {
     const bool needed = master_needs_copies(master);
+    struct room room = {0};
 
-    for (uint32_t index = 0; index < master->config.servers && master->config.replicas > 0;
-         index++) {
-        struct server *server = &master->server[index];
+    if (master->config.replicas == 0) {
+        return;
+    }
+    for (uint32_t place = 0; place < master->places; place++) {
+        struct pair *pair = master_pair_of(master, master->place[place]);
 
-        if (has_copy(server) && !server->is_promoting && is_copy_lost(master, server, now_ns)) {
-            cross_out(master, server, "it is gone");
-        }
-        if (server->pair.stage == PAIR_ENDING &&
-            master_done_has_crossed_out(master, server->pair.mark)) {
-            end_pair(master, server);
-        }
-        if (server->pair.stage == PAIR_NONE && needed) {
-            form(master, server, now_ns);
+        if (master_pair_has_copy(pair) && !pair->is_promoting &&
+            is_copy_lost(master, pair, now_ns)) {
+            cross_out(master, master->place[place], "it is gone");
         }
     }
+    master_pairs_tell_crossed(master);
+    for (uint32_t place = 0; place < master->places; place++) {
+        const struct member *lane = master->place[place];
+        const struct pair *pair = master_pair_of(master, lane);
+
+        if (pair->stage == PAIR_ENDING && master_done_has_crossed_out(master, pair->mark)) {
+            end_pair(master, lane);
+        }
+        if (pair->stage == PAIR_NONE && needed) {
+            form(master, lane, &room, now_ns);
+        }
+    }
+    master_room_fini(&room);
 }
 
 /* ------------------------------------------------------------------------------ promoting --- */
 
 bool
-master_pair_promote(struct master *master, struct server *server, uint64_t now_ns)
+master_pair_promote(struct master *master, struct member *lane, uint64_t now_ns)
 {
-    if (is_copy_lost(master, server, now_ns)) {
+    struct pair *pair = master_pair_of(master, lane);
+    struct session *session;
+
+    if (is_copy_lost(master, pair, now_ns)) {
         return false;
     }
-    for (uint32_t lane = 0; lane < server->lanes; lane++) {
-        struct copy *copy = &server->pair.copy[lane];
-        struct session *session =
-            server->lane[lane].state == PSD_NODE_LOST ? find_copy(master, copy) : NULL;
-
-        if (session != NULL && !session->placed) {
-            master_give_place(session, &server->lane[lane], server->lanes, server->pair.number);
-            copy->is_placed = true;
-            psi_fail_point(master_promotion_ordered_one);
-        }
+    session = find_copy(master, &pair->copy);
+    if (session != NULL && !session->placed) {
+        master_give_place(session, lane, master->server[lane->rank].lanes, pair->number);
+        pair->copy.is_placed = true;
+        psi_fail_point(master_promotion_ordered_one);
     }
-    psi_fail_point(master_promotion_ordered);
     return true;
 }
 
-/* Its process may have had the places of several servers: who started it hears when all are back. */
+/* Is a part of that process still on its way to its copies? */
+static bool
+is_leaving(const struct master *master, uint32_t left_by)
+{
+    for (uint32_t place = 0; place < master->places; place++) {
+        const struct pair *pair = master_pair_of(master, master->place[place]);
+
+        if (pair->is_promoting && pair->left_by == left_by) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A process may have had places of several servers: who started it hears when all are back. */
 void
 master_pair_promoted(const struct master *master, struct server *server)
 {
-    const struct member left = {.role = PSI_ROLE_SERVER, .rank = server->left_by};
+    for (uint32_t lane = 0; lane < server->lanes; lane++) {
+        struct pair *pair = &server->pair[lane];
+        const struct member left = {.role = PSI_ROLE_SERVER, .rank = pair->left_by};
 
-    master_pair_over(server);
-    for (uint32_t index = 0; index < master->config.servers; index++) {
-        if (master->server[index].is_promoting &&
-            master->server[index].left_by == server->left_by) {
-            return;
+        if (!pair->is_promoting) {
+            continue;
+        }
+        master_pair_over(pair);
+        if (!is_leaving(master, pair->left_by)) {
+            master_tell(master, PSI_TIDING_COPIED, &left, PSI_LOSS_NONE, "");
         }
     }
-    master_tell(master, PSI_TIDING_COPIED, &left, PSI_LOSS_NONE, "");
 }
 
 void
-master_pair_over(struct server *server)
+master_pair_over(struct pair *pair)
 {
-    server->pair.stage = PAIR_NONE;
-    server->pair.retry_ns = 0;
-    server->pair.failures = 0;
-    server->is_promoting = false;
-}
-
-void
-master_pair_free(struct server *server)
-{
-    free(server->pair.copy);
-    server->pair.copy = NULL;
+    pair->stage = PAIR_NONE;
+    pair->retry_ns = 0;
+    pair->failures = 0;
+    pair->is_promoting = false;
 }

@@ -1,5 +1,5 @@
 /*
- * pairs_state.h - copies of servers (pairs.c). For src/master only.
+ * pairs_state.h - copies of servers' lanes (pairs.c). For src/master only.
  */
 #ifndef MASTER_PAIRS_STATE_H
 #define MASTER_PAIRS_STATE_H
@@ -14,14 +14,14 @@ struct member;
 struct server;
 struct session;
 
-/* A lane that stands by, as the copy of one lane. */
+/* A lane that stands by, as the copy of another. */
 struct copy {
     uint64_t life;
-    uint32_t server; /* its name, while it stands by */
+    uint64_t process; /* in which it is */
+    uint32_t server;  /* its name, while it stands by */
     uint32_t lane;
     uint32_t lanes;
     char address[PSI_ADDRESS_MAX];
-    bool eligible;    /* it has all that the lane has told anybody */
     uint64_t gone_ns; /* since then it is not connected; 0: it is */
     bool is_placed;   /* it has been told to take the place */
     bool is_broken;   /* it says that it is none */
@@ -39,28 +39,36 @@ enum pair_stage {
     PAIR_NONE,    /* it has no copy */
     PAIR_FORMING, /* it has one that may lack something */
     PAIR_WHOLE,   /* ... that lacks nothing */
-    PAIR_ENDING,  /* ... that takes no place any more; the server does not know yet */
+    PAIR_ENDING,  /* ... that takes no place any more; the lane does not know yet */
 };
 
-/* The copy of a server. */
+/* A lane and its copy. */
 struct pair {
     enum pair_stage stage;
     uint64_t number;
-    uint64_t process;  /* in which it is */
-    struct copy *copy; /* owned; one per lane */
+    struct copy copy;
     uint64_t retry_ns; /* PAIR_NONE: not before */
     uint32_t failures; /* since it was last whole */
-    uint64_t none_ns;  /* when to say that there is no place for one; 0: there was one */
     uint64_t shunned;  /* the process of the last one that failed */
-    uint64_t crossed;  /* no copy takes a place by this number, or one before it; ... */
-    uint64_t mark;     /* ... PAIR_ENDING: lanes have that in mind by this mark of done.c */
+    uint64_t mark; /* PAIR_ENDING: lanes have in mind that the number is crossed out by this mark of
+                          done.c; 0: they have not been told */
+    bool is_promoting; /* the lane is lost, and its copy takes its place ... */
+    uint32_t left_by;  /* ... after the process that was started with this index */
 };
 
 void master_pairs_tick(struct master *master, uint64_t now_ns);
-bool master_pair_is_whole(const struct server *server);
 
-/* ... and is it there, all of it, by what was heard lately? */
-bool master_pair_is_here(const struct master *master, const struct server *server, uint64_t now_ns);
+struct pair *master_pair_of(const struct master *master, const struct member *lane);
+bool master_pair_is_whole(const struct pair *pair);
+bool master_pair_has_copy(const struct pair *pair);
+/* ... of all lanes of the server? */
+bool master_pairs_are_whole(const struct server *server);
+
+/* Is it whole, and there, by what was heard lately? */
+bool master_pair_is_here(const struct master *master, const struct pair *pair, uint64_t now_ns);
+
+/* Is a lane of the server lost whose copy takes its place? */
+bool master_pairs_promote(const struct server *server);
 
 /* This process has ended, and with it the copies that were in it. */
 void master_pair_gone(struct master *master, uint64_t process);
@@ -68,28 +76,20 @@ void master_pair_gone(struct master *master, uint64_t process);
 /* Is this lane, which stands by, a copy? */
 bool master_is_copy(const struct master *master, const struct session *session);
 
-/* pair_places.c */
-/* May this lane become a copy? */
-bool master_pair_may_use(const struct session *session, uint64_t now_ns);
-/* The best process for a copy. False: none will do. */
-bool master_pair_find_process(const struct master *master, const struct server *server,
-                              uint64_t now_ns, uint64_t *process_p);
-/* Nobody can hold a copy: people hear it, after a while. */
-void master_pair_say_none(struct master *master, struct server *server, uint64_t now_ns);
-
 /* Sends what a lane with a place, or one that stands by, may have missed. */
 void master_pair_resend(const struct master *master, const struct member *lane);
 void master_pair_greet(struct session *session);
 
-/* Gives the places of a lost server to its copy, as far as it is here. False: the copy is lost. */
-bool master_pair_promote(struct master *master, struct server *server, uint64_t now_ns);
-/* The copy has the places; or never will. */
+/* Gives the place of a lost lane to its copy, if that is here. False: the copy is lost. */
+bool master_pair_promote(struct master *master, struct member *lane, uint64_t now_ns);
+/* The copies have the places; or one never will. */
 void master_pair_promoted(const struct master *master, struct server *server);
-void master_pair_over(struct server *server);
+void master_pair_over(struct pair *pair);
 
-/* No copy of this server takes its place by this number any more, or by one before it. */
-void master_pair_give_up(struct master *master, struct server *server, uint64_t number);
-void master_pair_free(struct server *server);
+/* No copy of this lane takes its place by this number any more, or by one before it. */
+void master_pair_give_up(struct master *master, const struct member *lane, uint64_t number);
+/* ... and lanes hear of those that were given up since. */
+void master_pairs_tell_crossed(struct master *master);
 
 psd_status master_on_eligible(struct session *session, const void *body, size_t bytes,
                               struct psd_error *err);
@@ -100,6 +100,30 @@ psd_status master_on_copy_lost(struct session *session, const void *body, size_t
                                struct psd_error *err);
 psd_status master_on_pair_lost(struct session *session, const void *body, size_t bytes,
                                struct psd_error *err);
+
+/* ------------------------------------------------------------------------- pair_places.c --- */
+
+/* Lanes that may become copies, and how much each process has to do already. */
+struct room {
+    struct session **spare; /* owned; NULL: they are not known yet */
+    uint32_t spares;
+    uint32_t *load; /* owned; places and copies in a process, by its index */
+};
+
+/* PSD_ERR_NO_MEMORY. */
+psd_status master_room_init(struct room *room, const struct master *master, uint64_t now_ns);
+void master_room_fini(struct room *room);
+
+/* The best lane for a copy of that one, which is used then. NULL: none will do. */
+struct session *master_room_take(struct room *room, const struct master *master,
+                                 const struct member *lane);
+
+/* Nobody can hold a copy: people hear it, after a while. */
+void master_pair_say_none(struct master *master, struct server *server, uint64_t now_ns);
+
+/* "server 1 (tcp://10.0.0.3:40112), server 2 (...)": where the copies of a server's lanes are. */
+enum { MASTER_COPIES_TEXT = 400 };
+void master_copies_name(const struct server *server, char text_p[MASTER_COPIES_TEXT]);
 
 /* done.c */
 /* The number of a copy is crossed out: lanes keep it in mind, by that mark. Do they? */

@@ -111,6 +111,50 @@ process_of(uint32_t server, uint64_t life)
     return life << PSI_PROCESS_INDEX_BITS | server;
 }
 
+/* If this fails, a server is deposed although its process has taken the part of another one, of which there is
+ * no copy: with the process that part is gone. */
+static void
+test_a_process_with_a_part_that_nobody_has_is_not_deposed(void **state)
+{
+    struct job job = begin();
+    struct psi_hello hello = {.role = PSI_ROLE_SERVER,
+                              .rank = 0,
+                              .lanes = 1,
+                              .life = STANDBY + 1,
+                              .host = process_of(1, 1),
+                              .kernel_revision = PSI_KERNEL_REVISION,
+                              .address = "test://copy"};
+    struct psi_view_table tables[1];
+
+    (void)state;
+    call_eligible(&job, 0);
+    call_eligible(&job, 1);
+    kill_server(&job, 0);
+    assert_non_null(hear(job.standby[1], PSI_FRAME_TAKE_PLACE));
+    hang_up(job.standby[1], "comes again by another name");
+    job.bed->lane[0] = dial(job.bed);
+    say_hello(job.bed, job.bed->lane[0], (struct psi_frame){.type = PSI_FRAME_HELLO}, &hello);
+    (void)hear_table(job.bed->lane[0], PSI_FRAME_TABLE_OPEN, 0);
+    say(job.bed, job.bed->lane[0], (struct psi_frame){.type = PSI_FRAME_ACK, .table = 0}, NULL);
+    pass_ms(job.bed, 100, NULL);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(hear_view(job.bed->lane[i], tables).id, 2);
+        ack_view(job.bed, i, 2, 2, NULL);
+    }
+    /* The server is started again, and has room for one copy: that of its old place. */
+    job.bed->lane[2] = join(job.bed, PSI_ROLE_STANDBY, 0, 910);
+    pass_ms(job.bed, 3000, NULL);
+    (void)hear_pair(job.bed->lane[0], &job.number[0]);
+    assert_null(hear(job.bed->lane[1], PSI_FRAME_PAIR));
+    call_eligible(&job, 0);
+    assert_true(logged(job.bed, "server 0 has a copy in server 0"));
+    pass_ms(job.bed, 2500, job.bed->lane[0]);
+    assert_true(logged(job.bed, "MEMBER-SILENT server 0"));
+    assert_false(logged(job.bed, "server 0 (test://copy) lost"));
+    assert_false(is_over(job.bed));
+    master_bed_stop(job.bed);
+}
+
 /* If this fails, a job waits for a server whose end has been seen. */
 static void
 test_a_process_that_is_gone_is_not_waited_for(void **state)
@@ -120,7 +164,8 @@ test_a_process_that_is_gone_is_not_waited_for(void **state)
     (void)state;
     call_eligible(&job, 0);
     call_eligible(&job, 1);
-    master_gone(job.bed->master, &(struct psi_gone){.server = 0, .life = process_of(0, 1)});
+    master_heed(job.bed->master,
+                &(struct psi_word){.kind = PSI_WORD_GONE, .rank = 0, .number = process_of(0, 1)});
     assert_true(logged(job.bed, "lost: its process has ended; its copy in server 1"));
     master_tick(job.bed->master);
     assert_int_equal(hear(job.standby[1], PSI_FRAME_TAKE_PLACE)->frame.rank, 0);
@@ -138,8 +183,10 @@ test_a_life_that_is_gone_is_no_other(void **state)
     (void)state;
     call_eligible(&job, 0);
     call_eligible(&job, 1);
-    master_gone(job.bed->master, &(struct psi_gone){.server = 0, .life = process_of(0, 2)});
-    master_gone(job.bed->master, &(struct psi_gone){.server = 0, .life = process_of(1, 1)});
+    master_heed(job.bed->master,
+                &(struct psi_word){.kind = PSI_WORD_GONE, .rank = 0, .number = process_of(0, 2)});
+    master_heed(job.bed->master,
+                &(struct psi_word){.kind = PSI_WORD_GONE, .rank = 0, .number = process_of(1, 1)});
     pass_ms(job.bed, 300, NULL);
     assert_false(logged(job.bed, "its process has ended"));
     assert_null(hear(job.standby[1], PSI_FRAME_TAKE_PLACE));
@@ -327,6 +374,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_whole_copy_takes_the_place),
+        cmocka_unit_test(test_a_process_with_a_part_that_nobody_has_is_not_deposed),
         cmocka_unit_test(test_a_process_that_is_gone_is_not_waited_for),
         cmocka_unit_test(test_a_life_that_is_gone_is_no_other),
         cmocka_unit_test(test_a_copy_that_lacks_something_is_not_promoted),

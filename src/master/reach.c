@@ -20,25 +20,24 @@
 
 /* Since when; 0: it reaches it. */
 static uint64_t *
-since_of(const struct master *master, uint32_t server, uint32_t rank)
+since_of(const struct master *master, uint32_t place, uint32_t rank)
 {
-    return &master->unreached_ns[(size_t)server * master->config.workers + rank];
+    return &master->unreached_ns[(size_t)place * master->config.workers + rank];
 }
 
 void
 master_reach_forget_worker(struct master *master, uint32_t rank)
 {
-    for (uint32_t index = 0; master->unreached_ns != NULL && index < master->config.servers;
-         index++) {
-        *since_of(master, index, rank) = 0;
+    for (uint32_t place = 0; master->unreached_ns != NULL && place < master->places; place++) {
+        *since_of(master, place, rank) = 0;
     }
 }
 
 void
-master_reach_forget_server(struct master *master, uint32_t server)
+master_reach_forget_lane(struct master *master, const struct member *lane)
 {
     for (uint32_t rank = 0; master->unreached_ns != NULL && rank < master->config.workers; rank++) {
-        *since_of(master, server, rank) = 0;
+        *since_of(master, place_of(master, lane), rank) = 0;
     }
 }
 
@@ -51,13 +50,13 @@ note_unreached(struct master *master, struct worker *worker, const struct member
     uint64_t *since_ns;
 
     if (master->unreached_ns == NULL) {
-        master->unreached_ns = calloc((size_t)master->config.servers * master->config.workers,
-                                      sizeof(*master->unreached_ns));
+        master->unreached_ns =
+            calloc((size_t)master->places * master->config.workers, sizeof(*master->unreached_ns));
     }
     if (master->unreached_ns == NULL) {
         return; /* it says so again */
     }
-    since_ns = since_of(master, lane->rank, worker->member.rank);
+    since_ns = since_of(master, place_of(master, lane), worker->member.rank);
     if (*since_ns == 0) {
         *since_ns = psi_now_ns(master->env);
         psi_log(master->log, PSI_LOG_WARN, "UNREACHED",
@@ -66,6 +65,17 @@ note_unreached(struct master *master, struct worker *worker, const struct member
     }
     snprintf(worker->unreached_text, sizeof(worker->unreached_text), "%s", text);
     master_wake_at(master, 0);
+}
+
+/* It reaches all lanes of that server that are in the same process. */
+static void
+note_reached(struct master *master, const struct worker *worker, const struct member *lane)
+{
+    for (uint32_t place = 0; master->unreached_ns != NULL && place < master->places; place++) {
+        if (master_is_same_part(lane, master->place[place])) {
+            *since_of(master, place, worker->member.rank) = 0;
+        }
+    }
 }
 
 /* The place that it is about; NULL: of a life that is over. */
@@ -77,7 +87,7 @@ find_lane(const struct session *session)
     struct server *server = &master->server[frame->rank];
     struct member *lane = &server->lane[frame->chunk];
 
-    return master->phase == PHASE_RUNNING && !server->is_away && lane->state == PSD_NODE_RUNNING &&
+    return master->phase == PHASE_RUNNING && lane->state == PSD_NODE_RUNNING &&
                    (uint16_t)lane->incarnation == frame->incarnation
                ? lane
                : NULL;
@@ -110,8 +120,8 @@ master_on_hint(struct session *session, const void *body, size_t bytes, struct p
     } else if (frame->status != PSD_OK) {
         lane->hinted_ns = psi_now_ns(master->env);
         master_wake_at(master, 0);
-    } else if (master->unreached_ns != NULL) {
-        *since_of(master, lane->rank, worker->member.rank) = 0;
+    } else {
+        note_reached(master, worker, lane);
     }
     return PSD_OK;
 }
@@ -120,13 +130,14 @@ master_on_hint(struct session *session, const void *body, size_t bytes, struct p
 
 /* Connected, and not just silent for a while: that is judged elsewhere. */
 static bool
-is_heard(const struct master *master, const struct server *server, uint64_t now_ns)
+is_heard(const struct master *master, const struct member *unreached, uint64_t now_ns)
 {
-    for (uint32_t i = 0; i < server->lanes; i++) {
-        const struct member *lane = &server->lane[i];
+    for (uint32_t place = 0; place < master->places; place++) {
+        const struct member *lane = master->place[place];
 
-        if (lane->session == NULL ||
-            now_ns - lane->heard_ns >= master_silence_ms(master, lane) * MASTER_MS_NS / 2) {
+        if (master_is_same_part(unreached, lane) &&
+            (lane->session == NULL ||
+             now_ns - lane->heard_ns >= master_silence_ms(master, lane) * MASTER_MS_NS / 2)) {
             return false;
         }
     }
@@ -141,14 +152,14 @@ struct count {
 };
 
 static bool
-is_cut_off(const struct master *master, const struct worker *worker, uint32_t server)
+is_cut_off(const struct master *master, const struct worker *worker, const struct member *lane)
 {
     return worker->member.state == PSD_NODE_RUNNING && worker->member.session != NULL &&
-           *since_of(master, server, worker->member.rank) != 0;
+           *since_of(master, place_of(master, lane), worker->member.rank) != 0;
 }
 
 static struct count
-count_cut_off(const struct master *master, uint32_t server)
+count_cut_off(const struct master *master, const struct member *lane)
 {
     struct count count = {0};
 
@@ -156,27 +167,42 @@ count_cut_off(const struct master *master, uint32_t server)
         const struct worker *worker = &master->worker[rank];
 
         count.members += worker->member.state == PSD_NODE_RUNNING;
-        if (is_cut_off(master, worker, server)) {
+        if (is_cut_off(master, worker, lane)) {
             count.first = count.cut_off++ == 0 ? worker : count.first;
         }
     }
     return count;
 }
 
+/* Of all that is in the lane's process, and dies with it? */
+static bool
+are_copies_here(const struct master *master, const struct member *lane, uint64_t now_ns)
+{
+    for (uint32_t place = 0; place < master->places; place++) {
+        const struct member *other = master->place[place];
+        const struct pair *pair = master_pair_of(master, other);
+        const bool is_there = other == lane || other->process == lane->process;
+
+        if (is_there && (!master_pair_is_here(master, pair, now_ns) ||
+                         (master->deposed != 0 && pair->copy.process == master->deposed))) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* To depose one that lives is a decision, not a loss: only one at a time, and not in favour of a copy that is
  * not there, or about to leave with a server that was deposed before. */
 static bool
-may_be_deposed(const struct master *master, const struct server *server, uint64_t now_ns)
+may_be_deposed(const struct master *master, const struct member *lane, uint64_t now_ns)
 {
     for (uint32_t index = 0; index < master->config.servers; index++) {
         if (master->server[index].is_away) {
             return false;
         }
     }
-    return master_outlives(master, server) &&
-           (master_tables_frail(master) == NULL ||
-            (master_pair_is_here(master, server, now_ns) &&
-             (master->deposed == 0 || server->pair.process != master->deposed)));
+    return master_outlives_process(master, lane) &&
+           (master_tables_frail(master) == NULL || are_copies_here(master, lane, now_ns));
 }
 
 /* It lives and is connected: it hears at once that it is out. */
@@ -189,31 +215,31 @@ tell(struct session *session)
 }
 
 static void
-depose(struct master *master, struct server *server, const struct count *count)
+depose(struct master *master, struct member *lane, const struct count *count)
 {
+    const struct server *server = &master->server[lane->rank];
     struct session *session[PSI_LANES_MAX];
     char reason[PSI_TEXT_MAX];
 
-    for (uint32_t lane = 0; lane < server->lanes; lane++) {
-        session[lane] = server->lane[lane].session;
+    for (uint32_t i = 0; i < server->lanes; i++) {
+        session[i] = server->lane[i].session;
     }
 
     snprintf(reason, sizeof(reason), "%u of %u workers do not reach it (worker %u: %.200s)",
              count->cut_off, count->members, count->first->member.rank,
              count->first->unreached_text);
-    master->deposed = server->lane[0].process;
-    master_member_lost(master, &server->lane[0], PSI_LOSS_UNREACHED, reason);
-    for (uint32_t lane = 0; lane < server->lanes; lane++) {
-        tell(session[lane]);
+    master->deposed = lane->process;
+    master_member_lost(master, lane, PSI_LOSS_UNREACHED, reason);
+    for (uint32_t i = 0; i < server->lanes; i++) {
+        tell(session[i]);
     }
 }
 
 /* Those that have not reached it for as long again. */
 static void
-lose_workers(struct master *master, const struct server *server, const struct count *count,
+lose_workers(struct master *master, const struct member *lane, const struct count *count,
              uint64_t now_ns)
 {
-    const uint32_t index = server->lane[0].rank;
     const char *frail = master_tables_frail(master);
 
     for (uint32_t rank = 0; rank < master->config.workers && master->phase == PHASE_RUNNING;
@@ -223,16 +249,17 @@ lose_workers(struct master *master, const struct server *server, const struct co
         char reason[PSI_TEXT_MAX];
         uint64_t deadline_ns;
 
-        if (!is_cut_off(master, worker, index)) {
+        if (!is_cut_off(master, worker, lane)) {
             continue;
         }
-        deadline_ns = *since_of(master, index, rank) + master_dead_ms(master) * MASTER_MS_NS;
+        deadline_ns =
+            *since_of(master, place_of(master, lane), rank) + master_dead_ms(master) * MASTER_MS_NS;
         if (now_ns < deadline_ns) {
             master_wake_at(master, deadline_ns);
             continue;
         }
-        snprintf(reason, sizeof(reason), "does not reach server %u (%s), which %s: %.200s", index,
-                 server->lane[0].address,
+        snprintf(reason, sizeof(reason), "does not reach server %u (%s), which %s: %.200s",
+                 lane->rank, lane->address,
                  2 * count->cut_off < count->members ? "most others reach"
                  : frail != NULL                     ? "nobody can replace"
                                                      : "is not replaced",
@@ -245,21 +272,21 @@ lose_workers(struct master *master, const struct server *server, const struct co
 void
 master_reach_tick(struct master *master, uint64_t now_ns)
 {
-    for (uint32_t index = 0; master->unreached_ns != NULL && index < master->config.servers &&
-                             master->phase == PHASE_RUNNING;
-         index++) {
-        struct server *server = &master->server[index];
-        const struct count count = count_cut_off(master, index);
+    for (uint32_t place = 0;
+         master->unreached_ns != NULL && place < master->places && master->phase == PHASE_RUNNING;
+         place++) {
+        struct member *lane = master->place[place];
+        const struct count count = count_cut_off(master, lane);
 
-        if (count.cut_off == 0 || server->is_away) {
+        if (count.cut_off == 0 || lane->state != PSD_NODE_RUNNING) {
             continue;
         }
-        if (!is_heard(master, server, now_ns)) {
+        if (!is_heard(master, lane, now_ns)) {
             master_wake_at(master, now_ns + master->config.heartbeat_ms * MASTER_MS_NS);
-        } else if (2 * count.cut_off >= count.members && may_be_deposed(master, server, now_ns)) {
-            depose(master, server, &count);
+        } else if (2 * count.cut_off >= count.members && may_be_deposed(master, lane, now_ns)) {
+            depose(master, lane, &count);
         } else {
-            lose_workers(master, server, &count, now_ns);
+            lose_workers(master, lane, &count, now_ns);
         }
     }
 }

@@ -3,7 +3,7 @@
  *
  * Lanes and workers go on while there is no master, and knock until there is one. A lane is let in
  * at once and tells what it keeps in mind (rebuild_reports.c). Workers wait. When every lane of the
- * highest view has told, or has been away for too long, that view is the truth:
+ * highest view has told, or has been away for too long, that view is the truth (rebuild_truth.c):
  *
  *   - what it decided may have reached some lanes only, or another change may have been proposed
  *     and never decided. Then all lanes hear it once more, under a number of ours that is higher
@@ -15,7 +15,8 @@
  *     master had given up the earlier one;
  *   - workers are those of the view. Who does not come back is lost; who was done, is done.
  *
- * If no lane has any view, the job had not begun, and gathers.
+ * If no lane has any view, but workers have one, they are asked for it (rebuild_recall.c). If nobody has, the
+ * job had not begun, and gathers.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -41,8 +42,8 @@ search_ns(const struct master *master)
     return (limit_ms > 0 && limit_ms < search_ms ? limit_ms : search_ms) * MASTER_MS_NS;
 }
 
-static uint64_t
-patience_ns(const struct master *master)
+uint64_t
+master_rebuild_patience_ns(const struct master *master)
 {
     return master->begun_ns + search_ns(master);
 }
@@ -55,99 +56,13 @@ master_rebuild_give_up(struct master *master, int exit_code, psd_status status, 
     master_end(master, exit_code, status, "the master returned, and cannot go on: %s", text);
 }
 
-/* Until when copies may come that lanes have told of. Without them the job goes on, and others are
- * made. */
-static uint64_t
-copies_ns(const struct master *master)
+uint64_t
+master_rebuild_copies_ns(const struct master *master)
 {
     const uint64_t late_ns = master->begun_ns + COPIES_MS * MASTER_MS_NS;
 
-    return late_ns < patience_ns(master) ? late_ns : patience_ns(master);
-}
-
-/* ------------------------------------------------------------------------------ the truth --- */
-
-/* The highest view that a lane tells of, or a copy, whose owner may have acted on it and died; NULL: no
- * lane has any. */
-static const struct psi_view *
-highest_view(const struct master *master)
-{
-    const struct psi_view *highest = NULL;
-
-    for (uint32_t place = 0; place < master->places; place++) {
-        const struct report *report = master->place[place]->report;
-
-        if (report != NULL && report->is_whole && report->view.id > 0 &&
-            (highest == NULL || report->view.id > highest->id)) {
-            highest = &report->view;
-        }
-    }
-    return highest != NULL && master->copied_view.id > highest->id ? &master->copied_view : highest;
-}
-
-/* Had the last master given up the server's life that the view has? Then a lane of a later one is
- * here. */
-static bool
-is_given_up(const struct master *master, const struct psi_view *view, uint32_t index)
-{
-    const struct server *server = &master->server[index];
-
-    for (uint32_t lane = 0; lane < server->lanes; lane++) {
-        if (server->lane[lane].incarnation > psi_view_place(view, index, lane)->incarnation) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Who has a place, and has not told yet? Where the last master had given up the life that the view
- * has, lanes of the next are awaited; those that it had not met have nothing to tell. */
-static bool
-is_missing(const struct master *master, const struct psi_view *view, const struct member *lane)
-{
-    const bool has_nothing = lane->report == NULL && is_given_up(master, view, lane->rank) &&
-                             (master->config.replicas > 0 ? master_promoted_knocks(master, lane)
-                                                          : master_is_knocking(master, lane));
-
-    return !master_lane_has_told(lane) && !has_nothing;
-}
-
-static bool
-have_all_told(const struct master *master, const struct psi_view *view)
-{
-    for (uint32_t place = 0; place < master->places; place++) {
-        if (is_missing(master, view, master->place[place])) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* A BYE is no decision: whoever knows of one, it was said. */
-static bool
-are_all_done(const struct psi_ranks *done, const struct psi_view *view)
-{
-    for (uint32_t rank = 0; rank < view->workers; rank++) {
-        if (view->worker[rank].member && !psi_ranks_has(done, rank)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Does every lane that has told know that all workers are done? If one does not, no master has said
- * END yet, and who is not here did not leave of that. */
-static bool
-may_be_over(const struct master *master, const struct psi_view *view)
-{
-    for (uint32_t place = 0; place < master->places; place++) {
-        const struct member *lane = master->place[place];
-
-        if (master_lane_has_told(lane) && !are_all_done(&lane->report->done, view)) {
-            return false;
-        }
-    }
-    return true;
+    return late_ns < master_rebuild_patience_ns(master) ? late_ns
+                                                        : master_rebuild_patience_ns(master);
 }
 
 /* ---------------------------------------------------------------------------- taking it up --- */
@@ -163,7 +78,9 @@ restore_worker(struct master *master, const struct psi_view *view, uint32_t rank
     member->incarnation = was->incarnation;
     member->life = 0; /* it says which, when it comes */
     member->cut_ns = psi_now_ns(master->env);
-    member->spared_ns = member->cut_ns + search_ns(master); /* so far it was not let in */
+    if (!psi_ranks_has(&master->dead, rank)) {
+        member->spared_ns = member->cut_ns + search_ns(master); /* so far it was not let in */
+    }
     snprintf(member->address, sizeof(member->address), "not back yet");
     worker->host = was->host;
     memcpy(worker->host_address, was->address, sizeof(worker->host_address));
@@ -185,7 +102,6 @@ restore_server(struct master *master, const struct psi_view *view, uint32_t inde
 {
     struct server *server = &master->server[index];
 
-    server->is_away = is_given_up(master, view, index);
     server->lost_ns = psi_now_ns(master->env);
     server->seek_ns = server->lost_ns + master->config.server_return_ms * MASTER_MS_NS;
     server->loss = PSI_LOSS_SILENT;
@@ -193,8 +109,10 @@ restore_server(struct master *master, const struct psi_view *view, uint32_t inde
     for (uint32_t i = 0; i < server->lanes; i++) {
         struct member *lane = &server->lane[i];
         const struct psi_view_place *place = psi_view_place(view, index, i);
+        const bool was_given_up = master_truth_gave_up(master, view, lane);
 
-        if (!server->is_away) {
+        server->is_away = server->is_away || was_given_up;
+        if (!was_given_up) {
             lane->state = PSD_NODE_RUNNING;
         } else if (lane->incarnation <= place->incarnation || !master_lane_has_told(lane)) {
             master_fence(lane); /* what it may have missed, nobody knows */
@@ -202,6 +120,7 @@ restore_server(struct master *master, const struct psi_view *view, uint32_t inde
         }
         if (lane->report == NULL) {
             lane->incarnation = place->incarnation;
+            lane->process = place->process;
             snprintf(lane->address, sizeof(lane->address), "%s", place->address);
         }
     }
@@ -235,32 +154,17 @@ undecidable(const struct master *master)
     return NULL;
 }
 
-/* Of another life of its server: which cannot do without this one. */
-static bool
-has_other_lanes(const struct master *master, const struct member *lost)
-{
-    const struct server *server = &master->server[lost->rank];
-
-    for (uint32_t lane = 0; lane < server->lanes; lane++) {
-        if (server->lane[lane].state == PSD_NODE_JOINED) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static void
-lose_the_missing(struct master *master)
+lose_the_missing(struct master *master, const struct psi_view *view)
 {
     for (uint32_t place = 0; place < master->places && master->phase == PHASE_RUNNING; place++) {
         struct member *lane = master->place[place];
 
-        const bool is_gone = lane->state == PSD_NODE_RUNNING && !master_lane_has_told(lane);
-        const bool is_half_there =
-            lane->state == PSD_NODE_LOST && !master->server[lane->rank].is_promoting &&
-            !master_is_knocking(master, lane) && has_other_lanes(master, lane);
+        const bool is_away = lane->state == PSD_NODE_RUNNING && !master_lane_has_told(lane);
 
-        if (is_gone || is_half_there) {
+        if (is_away && master_truth_is_gone(master, view, lane)) {
+            master_server_lost(master, lane, PSI_LOSS_CLOSED, "its process has ended");
+        } else if (is_away) {
             master_server_lost(master, lane, PSI_LOSS_SILENT, "not back since the master returned");
         }
     }
@@ -287,8 +191,8 @@ end_well(struct master *master)
     master_admit_waiting(master);
     master->lingers = are_workers_away(master);
     master_end(master, PSI_EXIT_OK, PSD_OK, "all workers are done");
-    if (master->end_ns < patience_ns(master)) {
-        master->end_ns = patience_ns(master);
+    if (master->end_ns < master_rebuild_patience_ns(master)) {
+        master->end_ns = master_rebuild_patience_ns(master);
     }
 }
 
@@ -305,9 +209,9 @@ master_rebuild_end_well(struct master *master)
         unmet = unmet || (member->state == PSD_NODE_DONE && member->life == 0);
     }
     master_end(master, PSI_EXIT_OK, PSD_OK, "all workers are done");
-    if (unmet && master->end_ns < patience_ns(master)) {
+    if (unmet && master->end_ns < master_rebuild_patience_ns(master)) {
         master->lingers = true;
-        master->end_ns = patience_ns(master);
+        master->end_ns = master_rebuild_patience_ns(master);
     }
 }
 
@@ -318,7 +222,7 @@ go_on(struct master *master, const struct psi_view *truth)
         master_view_renew(master, truth);
         psi_fail_point(master_rebuild_renewed);
     }
-    lose_the_missing(master);
+    lose_the_missing(master, truth);
     for (uint32_t place = 0; place < master->places && master->phase == PHASE_RUNNING; place++) {
         master_tables_resend(master, master->place[place], place);
         master_done_resend(master, master->place[place]);
@@ -352,17 +256,42 @@ restore(struct master *master, const struct psi_view *truth)
     master->done_mark = psi_ranks_count(&master->done) > 0 || master->loaded > 0 ||
                         master_pairs_were_crossed(master);
     master->phase = PHASE_RUNNING;
-    if (master_pairs_restore(master) != PSD_OK) {
-        return PSD_ERR_NO_MEMORY;
-    }
+    master_pairs_restore(master);
     return master_tables_settle(master);
+}
+
+/* Is that enough to go on? Else the job is over. */
+static bool
+is_enough(struct master *master, const struct psi_view *truth, bool is_recalled)
+{
+    const struct table *table = undecidable(master);
+    char text[PSI_TEXT_MAX];
+
+    if (master_truth_all_done(&master->done, truth)) {
+        return true;
+    }
+    if (!is_recalled && !master_truth_is_enough(master, truth)) {
+        master_rebuild_give_up(master, PSI_EXIT_MASTER_LOST, PSD_ERR_PEER_LOST,
+                               "all servers that knew its tables are lost; those that are here "
+                               "were started again since, and had not heard of all");
+        return false;
+    }
+    if (table != NULL) {
+        snprintf(text, sizeof(text),
+                 "its last life alone knew who is in the next step of table %.200s (backup_workers "
+                 "%u)",
+                 table->spec.name, table->spec.backup_workers);
+        master_rebuild_give_up(master, PSI_EXIT_MASTER_LOST, PSD_ERR_PEER_LOST, text);
+        return false;
+    }
+    return true;
 }
 
 static void
 take_up(struct master *master, const struct psi_view *truth)
 {
-    const struct table *table;
-    char text[PSI_TEXT_MAX];
+    const bool is_recalled =
+        master_truth_find(master) == NULL; /* by workers: they know all tables */
 
     psi_fail_point(master_rebuild_decided);
     if (restore(master, truth) != PSD_OK) {
@@ -370,133 +299,100 @@ take_up(struct master *master, const struct psi_view *truth)
         return;
     }
     psi_fail_point(master_rebuild_restored);
-    table = are_all_done(&master->done, truth) ? NULL : undecidable(master);
-    if (table != NULL) {
-        snprintf(text, sizeof(text),
-                 "its last life alone knew who is in the next step of table %.200s (backup_workers "
-                 "%u)",
-                 table->spec.name, table->spec.backup_workers);
-        master_rebuild_give_up(master, PSI_EXIT_MASTER_LOST, PSD_ERR_PEER_LOST, text);
+    if (!is_enough(master, truth, is_recalled)) {
         return;
     }
     psi_log(master->log, PSI_LOG_INFO, "MASTER-BACK",
             "the master is back, in its life %u: it goes on with view %u, after %" PRIu64 " ms",
             master->config.term, truth->id,
             (psi_now_ns(master->env) - master->begun_ns) / MASTER_MS_NS);
-    if (may_be_over(master, truth)) {
+    if (master_truth_is_over(master, truth)) {
         end_well(master);
     } else {
         go_on(master, truth);
+    }
+    if (is_recalled) {
+        master_recall_lose_the_rest(master);
     }
     psi_fail_point(master_rebuild_done);
     for (uint32_t place = 0; place < master->places; place++) {
         master_report_free(master->place[place]);
     }
+    master_gone_again(master);
+    master_recall_free(master);
     psi_view_fini(&master->copied_view);
     master_wake_at(master, 0);
 }
 
-/* ----------------------------------------------------------------------- no view at all --- */
-
-/* Is a lane here that has no view, in the job already or on its way into it? One that has is about
- * to tell of it. */
-static bool
-is_here(const struct master *master, uint32_t index, uint32_t lane)
-{
-    for (const struct session *session = session_first(master); session != NULL;
-         session = session_next(session)) {
-        if (session->guest.conn != NULL && session->hello.role == PSI_ROLE_SERVER &&
-            session->hello.rank == index && session->hello.lane == lane &&
-            session->hello.view == 0 &&
-            (session->kind == SESSION_WAITING || session->kind == SESSION_MEMBER)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static uint32_t
-lanes_of(const struct master *master, uint32_t index)
-{
-    for (const struct session *session = session_first(master); session != NULL;
-         session = session_next(session)) {
-        if (session->guest.conn != NULL && session->hello.role == PSI_ROLE_SERVER &&
-            session->hello.rank == index) {
-            return session->hello.lanes;
-        }
-    }
-    return 0;
-}
-
-/* Then none of them has a view, and the job has not begun. */
-static bool
-are_all_here(const struct master *master, struct names *missing)
-{
-    for (uint32_t index = 0; index < master->config.servers; index++) {
-        const uint32_t lanes = lanes_of(master, index);
-        bool here = lanes > 0;
-
-        for (uint32_t lane = 0; lane < lanes; lane++) {
-            here = here && is_here(master, index, lane);
-        }
-        if (!here) {
-            master_names_add(missing, "server", index);
-        }
-    }
-    master_names_end(missing);
-    return missing->count == 0;
-}
+/* ------------------------------------------------------------- a view, but nobody's lane --- */
 
 static void
-gather(struct master *master, uint64_t now_ns)
+give_up_unknown(struct master *master)
 {
-    const uint64_t late_ns = master->begun_ns + master->config.start_timeout_ms * MASTER_MS_NS;
     struct names missing = {0};
     char text[PSI_TEXT_MAX];
 
-    if (are_all_here(master, &missing) && master->told_view > 0) {
-        master_rebuild_give_up(master, PSI_EXIT_MASTER_LOST, PSD_ERR_PEER_LOST,
-                               "no server knows what workers know, all have begun another life");
-    } else if (missing.count == 0) {
-        master->is_new_job = master->job == 0;
-        while (master->job == 0) {
-            master->job = master->env->ops->random(master->env);
-        }
-        master->phase = PHASE_GATHERING;
-        for (uint32_t index = 0; index < master->config.servers; index++) {
-            for (uint32_t lane = 0; lane < master->server[index].lanes; lane++) {
-                master_report_free(&master->server[index].lane[lane]);
-            }
-        }
-    } else if (master->told_view > 0 && now_ns >= patience_ns(master)) {
+    master_rebuild_absent(master, &missing);
+    if (missing.count == 0) {
+        snprintf(text, sizeof(text),
+                 "no server knows what workers know, all have begun another life");
+    } else {
         snprintf(text, sizeof(text), "who knew what the job had come to is not back: %s",
                  missing.text);
-        master_rebuild_give_up(master, PSI_EXIT_MASTER_LOST, PSD_ERR_PEER_LOST, text);
+    }
+    master_rebuild_give_up(master, PSI_EXIT_MASTER_LOST, PSD_ERR_PEER_LOST, text);
+}
+
+/* No lane tells, and somebody knows that the job had begun. */
+static void
+recall(struct master *master, uint64_t now_ns)
+{
+    const struct psi_view *told = &master->recall.view;
+    const struct psi_view *truth =
+        told->id > 0 && master->copied_view.id > told->id ? &master->copied_view : told;
+    const bool are_gone = now_ns >= master_rebuild_patience_ns(master) ||
+                          (truth->id > 0 && master_truth_is_told(master, truth));
+    const uint64_t late_ns =
+        master_rebuild_patience_ns(master) + search_ns(master); /* as any worker has */
+
+    master_recall_ask(master, now_ns);
+    if (are_gone && master_recall_has_all(master)) {
+        take_up(master, truth);
+    } else if (now_ns >= late_ns && truth->id > 0) {
+        take_up(master, truth);
     } else if (now_ns >= late_ns) {
-        snprintf(text, sizeof(text), "%s not here after %u ms", missing.text,
-                 master->config.start_timeout_ms);
-        master_rebuild_give_up(master, PSI_EXIT_START_TIMEOUT, PSD_ERR_TIMEOUT, text);
+        give_up_unknown(master);
     } else {
-        master_wake_at(master, late_ns);
-        master_wake_at(master, now_ns < patience_ns(master) ? patience_ns(master) : late_ns);
+        master_wake_at(master, now_ns < master_rebuild_patience_ns(master)
+                                   ? master_rebuild_patience_ns(master)
+                                   : late_ns);
+        if (now_ns < master_rebuild_copies_ns(master)) {
+            master_wake_at(master, master_rebuild_copies_ns(master));
+        }
     }
 }
 
 void
 master_rebuild_tick(struct master *master, uint64_t now_ns)
 {
-    const struct psi_view *highest = highest_view(master);
+    const struct psi_view *highest = master_truth_find(master);
 
-    if (highest == NULL) {
-        gather(master, now_ns);
-    } else if (now_ns >= patience_ns(master) ||
-               (have_all_told(master, highest) &&
-                (!master_pairs_are_missing(master) || now_ns >= copies_ns(master)))) {
+    if (highest != NULL) {
+        master_truth_dismiss(master, highest);
+    }
+    if (highest == NULL && master->told_view > 0) {
+        recall(master, now_ns);
+    } else if (highest == NULL) {
+        master_rebuild_gather(master, now_ns);
+    } else if (now_ns >= master_rebuild_patience_ns(master) ||
+               (master_truth_is_told(master, highest) &&
+                (!master_pairs_are_missing(master) ||
+                 now_ns >= master_rebuild_copies_ns(master)))) {
         take_up(master, highest);
     } else {
-        master_wake_at(master, patience_ns(master));
-        if (now_ns < copies_ns(master)) {
-            master_wake_at(master, copies_ns(master));
+        master_wake_at(master, master_rebuild_patience_ns(master));
+        if (now_ns < master_rebuild_copies_ns(master)) {
+            master_wake_at(master, master_rebuild_copies_ns(master));
         }
     }
 }

@@ -9,7 +9,6 @@
  */
 #include "master/rebuild.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "master/state.h"
@@ -42,7 +41,7 @@ find_claim(const struct master *master, const struct member *lane)
     for (const struct session *session = session_first(master); session != NULL;
          session = session_next(session)) {
         if (session->guest.conn != NULL && session->kind == SESSION_OBSERVER &&
-            session->claim.number > master->server[lane->rank].pair.crossed &&
+            session->claim.number > master->server[lane->rank].crossed[lane->lane] &&
             session->claim.server == lane->rank && session->claim.lane == lane->lane &&
             (found == NULL || session->claim.number > found->claim.number)) {
             found = session;
@@ -61,7 +60,7 @@ find_promoted(const struct master *master, const struct member *lane)
         if (session->guest.conn != NULL && session->kind == SESSION_WAITING &&
             session->hello.role == PSI_ROLE_SERVER && session->hello.rank == lane->rank &&
             session->hello.lane == lane->lane && session->hello.incarnation == 0 &&
-            session->hello.pair > master->server[lane->rank].pair.crossed) {
+            session->hello.pair > master->server[lane->rank].crossed[lane->lane]) {
             return session;
         }
     }
@@ -96,95 +95,95 @@ master_pairs_are_missing(const struct master *master)
     return false;
 }
 
+bool
+master_pair_claims(const struct master *master, const struct member *lane)
+{
+    const struct session *claim = find_claim(master, lane);
+
+    return find_promoted(master, lane) != NULL || (claim != NULL && claim->claim.eligible);
+}
+
+/* Lanes know which numbers were crossed out. If none has told, whoever started the last master knows: it
+ * heard of it first. Else a copy may lack what its server told without it. */
+static bool
+are_crossings_known(const struct master *master)
+{
+    for (uint32_t place = 0; place < master->places; place++) {
+        if (master_lane_has_told(master->place[place])) {
+            return true;
+        }
+    }
+    return master->is_reminded;
+}
+
 static void
 note_copy(struct copy *copy, const struct session *session)
 {
     *copy = (struct copy){.life = session->hello.life,
+                          .process = session->hello.host,
                           .server = session->hello.rank,
                           .lane = session->hello.lane,
                           .lanes = session->hello.lanes};
     memcpy(copy->address, session->hello.address, sizeof(copy->address));
 }
 
-/* The last master had lost the server, and some of its copy's lanes have been let in: the others
- * follow. False: some have no copy. */
+/* The last master had lost the lane, and others of its process have been followed by their copies: this one
+ * is to be. False: it has no copy. */
 static bool
-restore_promotion(const struct master *master, struct server *server)
+restore_promotion(const struct master *master, const struct member *lane)
 {
-    struct pair *pair = &server->pair;
+    struct pair *pair = master_pair_of(master, lane);
+    const struct session *promoted = find_promoted(master, lane);
+    const struct session *claim = find_claim(master, lane);
 
-    for (uint32_t i = 0; i < server->lanes; i++) {
-        const struct member *lane = &server->lane[i];
-        const struct session *promoted = find_promoted(master, lane);
-        const struct session *claim = find_claim(master, lane);
-
-        if (lane->state != PSD_NODE_LOST) {
-            pair->copy[i].life = lane->life;
-            continue;
-        }
-        if (promoted == NULL && (claim == NULL || !claim->claim.eligible)) {
-            return false;
-        }
-        note_copy(&pair->copy[i], promoted != NULL ? promoted : claim);
-        pair->copy[i].is_placed = promoted != NULL;
-        pair->number = promoted != NULL ? promoted->hello.pair : claim->claim.number;
+    if (promoted == NULL && (claim == NULL || !claim->claim.eligible)) {
+        return false;
     }
+    note_copy(&pair->copy, promoted != NULL ? promoted : claim);
+    pair->copy.is_placed = promoted != NULL;
+    pair->number = promoted != NULL ? promoted->hello.pair : claim->claim.number;
     pair->stage = PAIR_WHOLE;
-    server->is_promoting = true;
-    server->left_by = server->lane[0].rank;
+    pair->is_promoting = true;
+    pair->left_by = master_process_index(master, lane);
     return true;
 }
 
-/* False: it has no copy, or not of all its lanes. */
+/* False: it has no copy. */
 static bool
-restore_pair(const struct master *master, struct server *server)
+restore_pair(const struct master *master, const struct member *lane)
 {
-    struct pair *pair = &server->pair;
-    bool whole = true;
+    struct pair *pair = master_pair_of(master, lane);
+    const struct session *promoted =
+        master_lane_has_told(lane) ? NULL : find_promoted(master, lane);
+    const struct session *claim = promoted != NULL ? promoted : find_claim(master, lane);
 
-    for (uint32_t i = 0; i < server->lanes; i++) {
-        const struct member *lane = &server->lane[i];
-        const struct session *promoted =
-            master_lane_has_told(lane) ? NULL : find_promoted(master, lane);
-        const struct session *claim = promoted != NULL ? promoted : find_claim(master, lane);
-        const uint64_t number = promoted != NULL ? promoted->hello.pair
-                                : claim != NULL  ? claim->claim.number
-                                                 : 0;
-
-        if ((promoted == NULL && !fits_report(lane, claim)) ||
-            (pair->number != 0 && number != pair->number)) {
-            return false;
-        }
-        pair->number = number;
-        pair->process = claim->hello.host;
-        note_copy(&pair->copy[i], claim);
-        pair->copy[i].is_placed = promoted != NULL;
-        pair->copy[i].eligible = promoted != NULL || claim->claim.eligible ||
-                                 (master_lane_has_told(lane) && lane->report->is_eligible);
-        whole = whole && pair->copy[i].eligible;
+    if (promoted == NULL && !fits_report(lane, claim)) {
+        return false;
     }
-    pair->stage = whole ? PAIR_WHOLE : PAIR_FORMING;
+    pair->number = promoted != NULL ? promoted->hello.pair : claim->claim.number;
+    note_copy(&pair->copy, claim);
+    pair->copy.is_placed = promoted != NULL;
+    pair->stage = promoted != NULL || claim->claim.eligible ||
+                          (master_lane_has_told(lane) && lane->report->is_eligible)
+                      ? PAIR_WHOLE
+                      : PAIR_FORMING;
     return true;
 }
 
-/* The highest number that anybody knows of a copy of this server. */
+/* The highest number that anybody knows of a copy of this lane. */
 static uint64_t
-last_number(const struct master *master, uint32_t index)
+last_number(const struct master *master, const struct member *lane)
 {
-    const struct server *server = &master->server[index];
-    uint64_t number = server->pair.crossed;
+    uint64_t number = master->server[lane->rank].crossed[lane->lane];
 
-    for (uint32_t i = 0; i < server->lanes; i++) {
-        const struct member *lane = &server->lane[i];
-
-        if (master_lane_has_told(lane) && lane->report->pair > number) {
-            number = lane->report->pair;
-        }
+    if (master_lane_has_told(lane) && lane->report->pair > number) {
+        number = lane->report->pair;
     }
     for (const struct session *session = session_first(master); session != NULL;
          session = session_next(session)) {
         if (session->guest.conn != NULL && session->kind == SESSION_OBSERVER &&
-            session->claim.server == index && session->claim.number > number) {
+            session->claim.server == lane->rank && session->claim.lane == lane->lane &&
+            session->claim.number > number) {
             number = session->claim.number;
         }
     }
@@ -194,35 +193,68 @@ last_number(const struct master *master, uint32_t index)
 bool
 master_pairs_were_crossed(const struct master *master)
 {
-    for (uint32_t index = 0; index < master->config.servers; index++) {
-        if (master->server[index].pair.crossed > 0) {
+    for (uint32_t place = 0; place < master->places; place++) {
+        const struct member *lane = master->place[place];
+
+        if (master->server[lane->rank].crossed[lane->lane] > 0) {
             return true;
         }
     }
     return false;
 }
 
-psd_status
+/* The last master had let the copy in, and no view has it yet: no other lane gets into a place of values. */
+static void
+restore_promoted(const struct master *master, const struct member *lane)
+{
+    const struct member left = {.role = PSI_ROLE_SERVER,
+                                .rank = lane->rank,
+                                .process =
+                                    psi_view_place(&master->view, lane->rank, lane->lane)->process};
+    struct pair *pair = master_pair_of(master, lane);
+
+    pair->copy.life = lane->life;
+    pair->number = last_number(master, lane);
+    pair->stage = PAIR_WHOLE;
+    pair->is_promoting = true;
+    pair->left_by = master_process_index(master, &left);
+}
+
+static void
+log_restored(const struct master *master, uint32_t index)
+{
+    const struct server *server = &master->server[index];
+    char copies[MASTER_COPIES_TEXT];
+    bool has_any = false;
+
+    for (uint32_t lane = 0; lane < server->lanes; lane++) {
+        has_any = has_any || master_pair_has_copy(&server->pair[lane]);
+    }
+    if (has_any && !server->is_away) {
+        master_copies_name(server, copies);
+        psi_log(master->log, PSI_LOG_INFO, master_pairs_are_whole(server) ? "COPY-WHOLE" : "COPY",
+                "server %u has a copy in %s", index, copies);
+    }
+}
+
+void
 master_pairs_restore(struct master *master)
 {
-    for (uint32_t index = 0; index < master->config.servers && master->config.replicas > 0;
-         index++) {
-        struct server *server = &master->server[index];
+    for (uint32_t place = 0; place < master->places && master->config.replicas > 0; place++) {
+        const struct member *lane = master->place[place];
 
-        server->pair.copy = calloc(server->lanes, sizeof(*server->pair.copy));
-        if (server->pair.copy == NULL) {
-            return PSD_ERR_NO_MEMORY;
-        }
-        if (server->is_away) {
-            (void)restore_promotion(master, server);
-        } else if (restore_pair(master, server)) {
-            psi_log(master->log, PSI_LOG_INFO,
-                    server->pair.stage == PAIR_WHOLE ? "COPY-WHOLE" : "COPY",
-                    "server %u has a copy in server %u (%s)", index, server->pair.copy[0].server,
-                    server->pair.copy[0].address);
-        } else { /* a copy that is not here may hear nothing of it, and must take no place later */
-            master_pair_give_up(master, server, last_number(master, index));
+        if (lane->state == PSD_NODE_LOST) {
+            (void)restore_promotion(master, lane);
+        } else if (lane->state == PSD_NODE_JOINED && master_known_are_frail(master)) {
+            restore_promoted(master, lane);
+        } else if (!are_crossings_known(master) || !restore_pair(master, lane)) {
+            /* A copy that is not here may hear nothing of it, and must take no place later. */
+            master_pair_give_up(master, lane, last_number(master, lane));
         }
     }
-    return PSD_OK;
+    for (uint32_t index = 0; index < master->config.servers && master->config.replicas > 0;
+         index++) {
+        log_restored(master, index);
+    }
+    master_pairs_tell_crossed(master);
 }

@@ -39,8 +39,16 @@ master_lane_has_told(const struct member *lane)
 bool
 master_rebuild_learns(struct master *master, const struct psi_hello *hello)
 {
-    if (master->phase == PHASE_REBUILDING && master->job == 0 && hello->role == PSI_ROLE_SERVER) {
+    const uint64_t now_ns = psi_now_ns(master->env);
+
+    /* A worker knows it, too, and may be the only one who does. */
+    if (master->phase == PHASE_REBUILDING && master->job == 0 &&
+        (hello->role == PSI_ROLE_SERVER || (hello->role == PSI_ROLE_WORKER && hello->view > 0))) {
         master->job = hello->job;
+        if (hello->job != 0 && now_ns >= master_rebuild_patience_ns(master)) {
+            master->begun_ns =
+                now_ns; /* all may have been with the last master until now, and come together */
+        }
     }
     if (master->phase == PHASE_REBUILDING && hello->view > master->told_view &&
         (master->job == 0 || hello->job == master->job)) {
@@ -132,9 +140,9 @@ has_our_places(const struct master *master, const struct psi_view *view)
     return true;
 }
 
-static psd_status
-take_view(struct master *master, const void *body, size_t bytes, struct psi_view *view_p,
-          struct psd_error *err)
+psd_status
+master_report_take_view(struct master *master, const void *body, size_t bytes,
+                        struct psi_view *view_p, struct psd_error *err)
 {
     psd_status status = psi_view_decode_new(body, bytes, view_p, err);
 
@@ -163,7 +171,7 @@ master_on_known_view(struct session *session, const void *body, size_t bytes, st
 
     return report == NULL || report->view.id != 0
                ? PSD_OK
-               : take_view(session->master, body, bytes, &report->view, err);
+               : master_report_take_view(session->master, body, bytes, &report->view, err);
 }
 
 psd_status
@@ -180,7 +188,7 @@ master_on_copied_view(struct session *session, const void *body, size_t bytes,
     if (master->phase != PHASE_REBUILDING) {
         return PSD_OK;
     }
-    status = take_view(master, body, bytes, &view, err);
+    status = master_report_take_view(master, body, bytes, &view, err);
     if (status != PSD_OK) {
         return status;
     }
@@ -212,10 +220,11 @@ master_on_lane_state(struct session *session, const void *body, size_t bytes, st
         report->is_eligible = state.is_eligible;
         report->is_whole = true;
         psi_fail_point(master_rebuild_lane_told);
-        for (uint32_t i = 0; i < state.crossed.servers && i < master->config.servers; i++) {
-            if (state.crossed.number[i] > master->server[i].pair.crossed) {
-                master->server[i].pair.crossed = state.crossed.number[i];
-            }
+        for (uint32_t i = 0; i < state.crossed.places && i < master->places; i++) {
+            const struct member *lane = master->place[i];
+            uint64_t *crossed = &master->server[lane->rank].crossed[lane->lane];
+
+            *crossed = state.crossed.number[i] > *crossed ? state.crossed.number[i] : *crossed;
         }
         if (state.load_barriers > master->barrier_released[PSI_BARRIER_LOAD]) {
             master->barrier_released[PSI_BARRIER_LOAD] = state.load_barriers;

@@ -42,11 +42,10 @@ create_dropped(uint32_t id)
     return table;
 }
 
-/* A lane has this table in mind, `ready` or not. PSD_ERR_MISMATCH: another one says that the number
- * is another table's. */
+/* Somebody has this table in mind. PSD_ERR_MISMATCH: another one says that the number is another
+ * table's. */
 static psd_status
-take_known(struct master *master, const struct psi_table_info *info, uint32_t place, bool ready,
-           struct psd_error *err)
+take_known(struct master *master, const struct psi_table_info *info, struct psd_error *err)
 {
     struct table *table;
 
@@ -69,10 +68,33 @@ take_known(struct master *master, const struct psi_table_info *info, uint32_t pl
         return psi_fail(err, PSD_ERR_MISMATCH, "table %u is %.60s on one server, %.60s on another",
                         info->id, table->spec.name, info->spec.name);
     }
-    if (table->state != TABLE_DROPPED) {
-        table->acked[place] = ready;
-    }
     return PSD_OK;
+}
+
+/* Such a job cannot go on; it is no fault of who told of it. */
+static psd_status
+give_up_if_lost(struct master *master, psd_status status, const struct psd_error *err)
+{
+    if (status == PSD_ERR_MISMATCH || status == PSD_ERR_NO_MEMORY) {
+        master_rebuild_give_up(master, PSI_EXIT_MASTER_LOST, status, err->text);
+        return PSD_OK;
+    }
+    return status;
+}
+
+psd_status
+master_recall_table(struct master *master, const void *body, size_t bytes, struct psd_error *err)
+{
+    struct psi_table_info info;
+    psd_status status = psi_table_info_decode(body, bytes, &info, err);
+
+    if (status == PSD_OK && master->places == 0) {
+        status = psi_fail(err, PSD_ERR_PROTOCOL, "TABLE_INFO before VIEW_COMMIT");
+    }
+    if (status == PSD_OK) {
+        status = take_known(master, &info, err);
+    }
+    return give_up_if_lost(master, status, err);
 }
 
 static psd_status
@@ -106,14 +128,13 @@ master_on_known_table(struct session *session, const void *body, size_t bytes,
     }
     status = psi_table_info_decode(body, bytes, &info, err);
     if (status == PSD_OK) {
-        status = take_known(master, &info, place_of(master, session->member),
-                            session->guest.inbox.frame.status == PSD_OK, err);
+        status = take_known(master, &info, err);
     }
-    if (status == PSD_ERR_MISMATCH || status == PSD_ERR_NO_MEMORY) {
-        master_rebuild_give_up(master, PSI_EXIT_MASTER_LOST, status, err->text);
-        status = PSD_OK;
+    if (status == PSD_OK && master->table[info.id]->state != TABLE_DROPPED) {
+        master->table[info.id]->acked[place_of(master, session->member)] =
+            session->guest.inbox.frame.status == PSD_OK;
     }
-    return status;
+    return give_up_if_lost(master, status, err);
 }
 
 psd_status
@@ -144,6 +165,20 @@ master_on_known_resume(struct session *session, const void *body, size_t bytes,
                         frame->table);
     }
     return master_table_resume(master, master->table[frame->table], frame->rank, frame->step);
+}
+
+bool
+master_known_are_frail(const struct master *master)
+{
+    for (uint32_t id = 0; id < master->tables; id++) {
+        const struct table *table = master->table[id];
+
+        if (table != NULL && table->state != TABLE_DROPPED &&
+            !psi_spec_is_remade(&table->spec, master->config.policy == PSI_DEATH_WAIT)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ------------------------------------------------------------------------- all have told --- */

@@ -65,7 +65,8 @@ knock(struct master_bed *bed, uint8_t role, uint32_t rank, uint32_t view)
                               .kernel_revision = PSI_KERNEL_REVISION,
                               .job = JOB,
                               .term = 1,
-                              .view = view};
+                              .view = view,
+                              .recalls = role == PSI_ROLE_WORKER};
 
     if (role == PSI_ROLE_SERVER) {
         snprintf(hello.address, sizeof(hello.address), "test://lane%u", rank);
@@ -326,6 +327,72 @@ test_a_worker_that_stays_away_is_lost(void **state)
     master_bed_stop(bed);
 }
 
+/* If this fails, a master that began while the last one still had all members takes those for dead who come
+ * a moment after the first, when that one is gone at last. */
+static void
+test_members_that_come_late_come_together(void **state)
+{
+    struct master_bed *bed = start_second_life(2, 2, PSI_DEATH_FAIL);
+    struct told told;
+
+    (void)state;
+    make_view(&told, V3);
+    pass_ms(bed, 12000, NULL);
+    lane_returns(bed, 0, &told, (struct known){0});
+    pass_ms(bed, 100, NULL);
+    lane_returns(bed, 1, &told, (struct known){0});
+    worker_returns(bed, 0, V3);
+    worker_returns(bed, 1, V3);
+    pass_ms(bed, 100, NULL);
+    assert_false(is_over(bed));
+    assert_false(is_gone(bed->lane[0]) || is_gone(bed->lane[1]));
+    assert_null(hear(bed->lane[0], PSI_FRAME_VIEW_COMMIT)); /* nobody was lost */
+    assert_null(hear(bed->lane[1], PSI_FRAME_VIEW_COMMIT));
+    master_bed_stop(bed);
+}
+
+/* If this fails, a job stands still for seconds to wait for a worker whose end psd_run has seen, or one that
+ * is only slow is taken for dead with it. */
+static void
+test_a_worker_that_is_known_to_be_dead_is_not_waited_for(void **state)
+{
+    struct master_bed *bed = start_second_life(2, 2, PSI_DEATH_FAIL);
+    struct told told;
+
+    (void)state;
+    make_view(&told, V3);
+    master_heed(bed->master, &(struct psi_word){.kind = PSI_WORD_DEAD, .rank = 1});
+    lane_returns(bed, 0, &told, (struct known){0});
+    lane_returns(bed, 1, &told, (struct known){0});
+    assert_false(is_over(bed));
+    pass_ms(bed, 1000, NULL); /* worker 0 is not here either, but nobody says that it is dead */
+    assert_over(bed, PSI_EXIT_WORKER_LOST, "worker 1 (not back yet) lost: ");
+    master_bed_stop(bed);
+}
+
+/* If this fails, a worker that gave up waiting for WELCOME in the moment in which it was sent, and has to find the
+ * master once more, is taken for dead meanwhile; or one that has spoken to this master is spared, too. */
+static void
+test_who_missed_the_welcome_has_time_to_knock_again(void **state)
+{
+    struct master_bed *bed = return_all(PSI_DEATH_FAIL, (struct known){0});
+
+    (void)state;
+    assert_int_equal(hear_welcome(bed->worker[1]).job, JOB);
+    hang_up(bed->worker[1], "no WELCOME in time");
+    bed->worker[1] = NULL;
+    pass_ms(bed, 5000, NULL);
+    assert_false(is_over(bed));
+    worker_returns(bed, 1, V3);
+    assert_int_equal(hear_welcome(bed->worker[1]).job, JOB);
+    pass_ms(bed, 500, NULL); /* it says that it is there */
+    hang_up(bed->worker[1], "cut");
+    bed->worker[1] = NULL;
+    pass_ms(bed, 1000, NULL);
+    assert_over(bed, PSI_EXIT_WORKER_LOST, "worker 1");
+    master_bed_stop(bed);
+}
+
 /* If this fails, the other life of a server that died while it told begins a table anew that workers
  * are in the middle of. */
 static void
@@ -347,6 +414,115 @@ test_a_lane_that_told_half_is_lost(void **state)
     assert_false(is_over(bed));
     again = join(bed, PSI_ROLE_SERVER, 1, 500);
     assert_true(hear_table(again, PSI_FRAME_TABLE_OPEN, 0).again);
+    master_bed_stop(bed);
+}
+
+/* If this fails, two lives of a server have one number: one that a master had let in before it died, and one that
+ * the next master, which has not met that, lets into the same place. */
+static void
+test_each_master_numbers_lives_anew(void **state)
+{
+    struct master_bed *bed = start_second_life(2, 2, PSI_DEATH_FAIL);
+    struct told told;
+
+    (void)state;
+    make_view(&told, V3);
+    lane_returns(bed, 0, &told, (struct known){0});
+    worker_returns(bed, 0, V3);
+    worker_returns(bed, 1, V3);
+    pass_ms(bed, 7100, NULL);
+    /* The last master may have let 2, 3 and some more into the place of 1. */
+    assert_in_range(hear_welcome(join(bed, PSI_ROLE_SERVER, 1, 500)).incarnation, 16, UINT16_MAX);
+    master_bed_stop(bed);
+}
+
+/* If this fails, a master that returned goes on without a table that only dead servers knew: those that are here
+ * were started again since, and had not heard of all. */
+static void
+test_newcomers_do_not_know_all_tables(void **state)
+{
+    struct master_bed *bed = start_second_life(2, 2, PSI_DEATH_FAIL);
+    struct psi_hello hello = {.role = PSI_ROLE_SERVER,
+                              .rank = 1,
+                              .lanes = 1,
+                              .incarnation = 2,
+                              .life = 900,
+                              .kernel_revision = PSI_KERNEL_REVISION,
+                              .job = JOB,
+                              .term = 1,
+                              .view = V3,
+                              .address = "test://newcomer"};
+    struct told told;
+
+    (void)state;
+    make_view(&told, V3);
+    bed->lane[1] = dial(bed);
+    say_hello(bed, bed->lane[1], (struct psi_frame){.type = PSI_FRAME_HELLO}, &hello);
+    (void)hear_welcome(bed->lane[1]);
+    say_view(bed, bed->lane[1], (struct psi_frame){.type = PSI_FRAME_VIEW_COMMIT}, &told.view);
+    say_lane_state(bed, bed->lane[1], (struct psi_frame){.type = PSI_FRAME_LANE_STATE},
+                   &(struct psi_lane_state){0});
+    worker_returns(bed, 0, V3);
+    worker_returns(bed, 1, V3);
+    pass_ms(bed, 7100, NULL);
+    assert_over(bed, PSI_EXIT_MASTER_LOST, "had not heard of all");
+    master_bed_stop(bed);
+}
+
+/* A lane of server 1, which has two, in another life than the one in the view. */
+static struct peer *
+newcomer_knocks(struct master_bed *bed, uint32_t lane, uint32_t incarnation)
+{
+    struct peer *peer = dial(bed);
+    struct psi_hello hello = {.role = PSI_ROLE_SERVER,
+                              .rank = 1,
+                              .lane = lane,
+                              .lanes = 2,
+                              .incarnation = incarnation,
+                              .life = 900 + lane,
+                              .kernel_revision = PSI_KERNEL_REVISION,
+                              .job = incarnation != 0 ? JOB : 0,
+                              .term = 1,
+                              .address = "test://newcomer"};
+
+    say_hello(bed, peer, (struct psi_frame){.type = PSI_FRAME_HELLO}, &hello);
+    return peer;
+}
+
+/* If this fails, a server that is on its way into the job has to begin once more, because one of its lanes had
+ * hung up, to knock again, in the moment in which the master knew the job. */
+static void
+test_half_of_a_newcomer_stays(void **state)
+{
+    struct master_bed *bed = start_second_life(2, 2, PSI_DEATH_FAIL);
+    struct psi_view_place places[3];
+    struct peer *lane;
+    struct told told;
+
+    (void)state;
+    make_view(&told, V3);
+    memcpy(places, told.place, sizeof(told.place));
+    places[2] = (struct psi_view_place){.server = 1, .lane = 1, .incarnation = 1};
+    snprintf(places[2].address, sizeof(places[2].address), "test://lane2");
+    told.view.places = 3;
+    told.view.place = places;
+    lane_returns(bed, 0, &told, (struct known){0});
+    lane = newcomer_knocks(bed, 1, 2);
+    bed->lane[1] = lane;
+    (void)hear_welcome(lane);
+    say_lane_state(bed, lane, (struct psi_frame){.type = PSI_FRAME_LANE_STATE},
+                   &(struct psi_lane_state){0});
+    worker_returns(bed, 0, V3);
+    worker_returns(bed, 1, V3);
+    pass_ms(bed, 7100, NULL);
+    assert_true(logged(bed, "the master is back, in its life 2"));
+    assert_null(hear(lane, PSI_FRAME_REFUSE));
+    assert_false(is_gone(lane));
+    bed->lane[2] = newcomer_knocks(bed, 0, 0);
+    (void)hear_welcome(bed->lane[2]);
+    pass_ms(bed, 1000, NULL);
+    assert_false(is_gone(lane));
+    assert_false(is_over(bed));
     master_bed_stop(bed);
 }
 
@@ -448,6 +624,31 @@ test_a_master_that_was_replaced_leaves(void **state)
     master_bed_stop(bed);
 }
 
+/* If this fails, a worker that asks a master of an earlier life, before that one is gone, takes its job for over. */
+static void
+test_who_asks_a_master_that_was_replaced_asks_again(void **state)
+{
+    struct master_bed *bed = start_second_life(2, 2, PSI_DEATH_FAIL);
+    struct psi_hello news = {
+        .role = PSI_ROLE_WORKER, .rank = 1, .life = 201, .job = JOB, .term = 3};
+    struct told told;
+    struct peer *waits;
+    struct peer *late;
+
+    (void)state;
+    make_view(&told, V3);
+    lane_returns(bed, 0, &told, (struct known){0});
+    waits = knock(bed, PSI_ROLE_WORKER, 0, V3);
+    say_hello(bed, dial(bed), (struct psi_frame){.type = PSI_FRAME_HELLO}, &news);
+    assert_over(bed, PSI_EXIT_FENCED, "another life of the master has taken over: its term is 3");
+    assert_true(is_gone(waits));
+    assert_null(hear(waits, PSI_FRAME_REFUSE));
+    late = knock(bed, PSI_ROLE_WORKER, 0, V3);
+    assert_true(is_gone(late));
+    assert_null(hear(late, PSI_FRAME_REFUSE));
+    master_bed_stop(bed);
+}
+
 /* If this fails, tables are opened a second time under another number, or workers hear of one that
  * some lane does not have. */
 static void
@@ -544,11 +745,229 @@ test_a_job_that_no_lane_knows_is_over(void **state)
     (void)state;
     bed->lane[0] = join(bed, PSI_ROLE_SERVER, 0, 900);
     (void)knock(bed, PSI_ROLE_OBSERVER, 0, 0);
-    pass_ms(bed, 100, NULL);
+    pass_ms(bed, 10000, bed->lane[0]); /* whoever knows more had the time to come */
     say_hello(bed, dial(bed), (struct psi_frame){.type = PSI_FRAME_HELLO},
               &(struct psi_hello){.role = PSI_ROLE_WORKER, .life = 200, .term = 1, .view = V3});
     assert_over(bed, PSI_EXIT_MASTER_LOST, "no server knows what worker 0 knows");
     master_bed_stop(bed);
+}
+
+/* If this fails, a job is over because its server and its master died together, and the server was faster
+ * than the workers in finding the next master. */
+static void
+test_workers_may_know_what_new_servers_do_not(void **state)
+{
+    struct master_bed *bed = start_second_life(1, 1, PSI_DEATH_FAIL);
+    struct peer *worker;
+
+    (void)state;
+    bed->lane[0] = join(bed, PSI_ROLE_SERVER, 0, 900);
+    pass_ms(bed, 100, NULL);
+    worker = knock(bed, PSI_ROLE_WORKER, 0, V3);
+    pass_ms(bed, 600, NULL);
+    assert_non_null(hear(worker, PSI_FRAME_RECALL));
+    assert_false(is_gone(worker));
+    master_bed_stop(bed);
+}
+
+/* If this fails, a job goes on with those of its tables that servers had heard of that were just started
+ * again, when all who knew the others are dead. */
+static void
+test_tables_that_nobody_knows_end_it_by_name(void **state)
+{
+    struct master_bed *bed = start_second_life(2, 2, PSI_DEATH_FAIL);
+    struct told told;
+
+    (void)state;
+    make_view(&told, V3);
+    told.place[0].incarnation = 0; /* those that are here came after it */
+    told.place[1].incarnation = 0;
+    lane_returns(bed, 0, &told, (struct known){0});
+    lane_returns(bed, 1, &told, (struct known){0});
+    assert_over(bed, PSI_EXIT_MASTER_LOST, "all servers that knew its tables are lost");
+    master_bed_stop(bed);
+}
+
+/* If this fails, a lane is taken for the one that has its place, and which another master let in. */
+static void
+test_who_had_the_place_before_is_fenced(void **state)
+{
+    struct master_bed *bed = start_second_life(2, 2, PSI_DEATH_CONTINUE);
+    struct told before;
+    struct told after;
+
+    (void)state;
+    make_view(&before, V3);
+    make_view(&after, V4);
+    after.place[0].incarnation = 2;
+    lane_returns(bed, 0, &before, (struct known){0});
+    lane_returns(bed, 1, &after, (struct known){0});
+    pass_ms(bed, 10, NULL);
+    assert_refused(bed->lane[0], PSD_ERR_FENCED, "server 0 has another life");
+    assert_false(is_over(bed));
+    master_bed_stop(bed);
+}
+
+static uint64_t
+process_of(uint32_t server)
+{
+    return UINT64_C(9) << PSI_PROCESS_INDEX_BITS | server;
+}
+
+/* Both servers have died with the first life, and psd_run says so. */
+static void
+lose_servers(struct master_bed *bed, struct told *told, uint32_t view)
+{
+    make_view(told, view);
+    told->place[0].process = process_of(0);
+    told->place[1].process = process_of(1);
+    for (uint32_t i = 0; i < 2; i++) {
+        master_heed(bed->master,
+                    &(struct psi_word){.kind = PSI_WORD_GONE, .rank = i, .number = process_of(i)});
+    }
+}
+
+static void
+tell_recalled(struct master_bed *bed, uint32_t rank, const struct told *told,
+              const struct psi_table_info *table)
+{
+    assert_non_null(hear(bed->worker[rank], PSI_FRAME_RECALL));
+    say_view(bed, bed->worker[rank], (struct psi_frame){.type = PSI_FRAME_VIEW_COMMIT},
+             &told->view);
+    say_table_info(bed, bed->worker[rank],
+                   (struct psi_frame){.type = PSI_FRAME_TABLE_INFO, .table = table->id}, table);
+    say(bed, bed->worker[rank], (struct psi_frame){.type = PSI_FRAME_RECALL}, NULL);
+    master_tick(bed->master);
+}
+
+static void
+worker_recalls(struct master_bed *bed, uint32_t rank, const struct told *told,
+               const struct psi_table_info *table)
+{
+    worker_returns(bed, rank, told->view.id);
+    master_tick(bed->master);
+    tell_recalled(bed, rank, told, table);
+}
+
+/* If this fails, a job is over although its workers know all of it; or goes on with a view that one of them has
+ * gone beyond, or without what is lost with its servers. */
+static void
+test_workers_tell_when_no_lane_is_left(void **state)
+{
+    const struct psi_table_info sums = known_table(PSD_USE_SUM, 0);
+    const struct psi_table_info values = known_table(PSD_USE_UPDATE, 0);
+    struct psi_view_table tables[1];
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        const struct psi_table_info *table = i == 0 ? &values : &sums;
+        struct master_bed *bed = start_second_life(2, 2, PSI_DEATH_FAIL);
+        struct told before;
+        struct told after;
+
+        lose_servers(bed, &after, V4);
+        make_view(&before, V3);
+        worker_recalls(bed, 0, &before, table);
+        pass_ms(bed, 1000, bed->worker[0]);
+        assert_null(hear(bed->worker[0], PSI_FRAME_WELCOME)); /* the other may know more */
+        worker_recalls(bed, 1, &after, table);
+        if (i == 0) {
+            assert_over(bed, PSI_EXIT_SERVER_LOST,
+                        "server 0 (test://lane0) lost: its process has ended; its part of table w");
+            master_bed_stop(bed);
+            continue;
+        }
+        assert_non_null(strstr(bed->told, "awaited server 0"));
+        assert_non_null(strstr(bed->told, "awaited server 1"));
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            assert_int_equal(hear_welcome(bed->worker[rank]).job, JOB);
+            assert_int_equal(hear_view(bed->worker[rank], tables).id, V4);
+        }
+        for (uint32_t index = 0; index < 2; index++) {
+            bed->lane[index] = join(bed, PSI_ROLE_SERVER, index, 900 + index);
+            assert_true(hear_table(bed->lane[index], PSI_FRAME_TABLE_OPEN, 0).again);
+            say(bed, bed->lane[index], (struct psi_frame){.type = PSI_FRAME_ACK, .table = 5}, NULL);
+        }
+        assert_int_equal(hear_view(bed->lane[0], tables).change, PSI_VIEW_SERVER_BACK);
+        master_bed_stop(bed);
+    }
+}
+
+/* If this fails, a job goes on with a worker that may know what nobody else has told; or one that answers
+ * when the master knows by now is thrown out for it. */
+static void
+test_who_does_not_tell_is_lost(void **state)
+{
+    const struct psi_table_info sums = known_table(PSD_USE_SUM, 0);
+    struct master_bed *bed = start_second_life(2, 2, PSI_DEATH_CONTINUE);
+    struct told told;
+
+    (void)state;
+    lose_servers(bed, &told, V3);
+    worker_recalls(bed, 0, &told, &sums);
+    for (unsigned i = 0; i < 135; i++) {
+        bed->world.now_ns += 100 * MS_NS;
+        master_tick(bed->master);
+    }
+    assert_null(hear(bed->worker[0], PSI_FRAME_WELCOME));
+    hang_up(bed->worker[0], "it waits for WELCOME no longer");
+    worker_recalls(bed, 0, &told, &sums); /* on another connection */
+    bed->world.now_ns += 600 * MS_NS;
+    master_tick(bed->master);
+    (void)hear_welcome(bed->worker[0]);
+    say(bed, bed->worker[0], (struct psi_frame){.type = PSI_FRAME_RECALL}, NULL); /* late */
+    assert_false(is_gone(bed->worker[0]));
+    assert_refused(knock(bed, PSI_ROLE_WORKER, 1, V3), PSD_ERR_FENCED, "was declared dead");
+    master_bed_stop(bed);
+}
+
+/* If this fails, a copy takes a place that lacks what its server told without it: nobody knew any more that it had
+ * been given up. */
+static void
+test_copies_without_servers_need_somebody_who_knows(void **state)
+{
+    const struct psi_table_info values = known_table(PSD_USE_UPDATE, 0);
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        struct master_bed *bed = start_copied_second_life(2, 2);
+        const struct psi_word crossed = {.kind = PSI_WORD_CROSSED, .rank = 1, .number = 7};
+        struct peer *copy[2];
+        struct told told;
+
+        lose_servers(bed, &told, V3);
+        worker_returns(bed, 0, V3);
+        for (uint32_t server = 0; server < 2; server++) {
+            copy[server] = join(bed, PSI_ROLE_STANDBY, 0, 700 + server);
+            (void)hear_welcome(copy[server]);
+            say(bed, copy[server],
+                (struct psi_frame){.type = PSI_FRAME_ELIGIBLE, .seq = 7, .rank = (uint16_t)server},
+                NULL);
+        }
+        if (i > 0) { /* of another lane it means nothing */
+            master_heed(
+                bed->master,
+                &(struct psi_word){.kind = PSI_WORD_CROSSED, .rank = 1, .lane = 5, .number = 9});
+            if (i == 2) {
+                master_heed(bed->master, &crossed);
+            }
+            master_heed(bed->master, &(struct psi_word){.kind = PSI_WORD_ALL});
+        }
+        master_tick(bed->master);
+        tell_recalled(bed, 0, &told, &values);
+        worker_recalls(bed, 1, &told, &values);
+        bed->world.now_ns += (i == 2 ? 7100 : 1) * MS_NS; /* another copy might come */
+        master_tick(bed->master);
+        for (uint32_t server = 0; server < 2; server++) {
+            const struct world_heard *order = hear(copy[server], PSI_FRAME_TAKE_PLACE);
+
+            assert_int_equal(order != NULL, i == 1);
+        }
+        if (i != 1) {
+            assert_over(bed, PSI_EXIT_SERVER_LOST, "it had no whole copy at that moment");
+        }
+        master_bed_stop(bed);
+    }
 }
 
 /* If this fails, a job with backup workers goes on with another choice of them than lanes have
@@ -615,7 +1034,7 @@ test_copies_are_known_again(void **state)
         struct peer *copy;
 
         told.view.workers = 1;
-        known.crossed = (struct psi_crossed){.servers = 2, .number = {0, crossed == 0 ? 6 : 7}};
+        known.crossed = (struct psi_crossed){.places = 2, .number = {0, crossed == 0 ? 6 : 7}};
         lane_returns(bed, 0, &told, known);
         copy = copy_returns(bed, 7);
         keep_alive(bed, copy, 7000); /* server 1 does not come back */
@@ -640,6 +1059,29 @@ test_copies_are_known_again(void **state)
         }
         master_bed_stop(bed);
     }
+}
+
+/* If this fails, a server whose process has ended is given up before its copy has come back, which has all
+ * that it had; or is waited for when the copy is here. */
+static void
+test_the_copy_of_who_is_gone_may_be_on_its_way(void **state)
+{
+    const struct psi_table_info values = known_table(PSD_USE_UPDATE, 0);
+    struct master_bed *bed = start_copied_second_life(1, 2);
+    struct told told;
+    struct peer *copy;
+
+    (void)state;
+    lose_servers(bed, &told, V3);
+    told.place[0].process = 0;
+    told.view.workers = 1;
+    lane_returns(bed, 0, &told, (struct known){.table = &values});
+    pass_ms(bed, 5000, NULL);
+    assert_false(is_over(bed));
+    copy = copy_returns(bed, 7);
+    pass_ms(bed, 100, NULL);
+    assert_non_null(hear(copy, PSI_FRAME_TAKE_PLACE));
+    master_bed_stop(bed);
 }
 
 /* If this fails, a lane that stands by is let in when nobody knows which job it is, and no server ever takes it
@@ -751,7 +1193,7 @@ test_a_promoted_copy_says_by_which_number(void **state)
         struct peer *copy;
 
         told.view.workers = 1;
-        known.crossed = (struct psi_crossed){.servers = 2, .number = {0, 7}};
+        known.crossed = (struct psi_crossed){.places = 2, .number = {0, 7}};
         lane_returns(bed, 0, &told, known);
         copy = dial(bed);
         say_hello(bed, copy, (struct psi_frame){.type = PSI_FRAME_HELLO},
@@ -817,7 +1259,13 @@ main(void)
         cmocka_unit_test(test_a_lane_that_is_cut_hears_the_decision),
         cmocka_unit_test(test_a_server_that_stays_away_is_lost),
         cmocka_unit_test(test_a_worker_that_stays_away_is_lost),
+        cmocka_unit_test(test_members_that_come_late_come_together),
+        cmocka_unit_test(test_a_worker_that_is_known_to_be_dead_is_not_waited_for),
+        cmocka_unit_test(test_who_missed_the_welcome_has_time_to_knock_again),
         cmocka_unit_test(test_a_lane_that_told_half_is_lost),
+        cmocka_unit_test(test_each_master_numbers_lives_anew),
+        cmocka_unit_test(test_newcomers_do_not_know_all_tables),
+        cmocka_unit_test(test_half_of_a_newcomer_stays),
         cmocka_unit_test(test_who_was_done_is_done),
         cmocka_unit_test(test_copies_are_known_again),
         cmocka_unit_test(test_a_promoted_copy_says_by_which_number),
@@ -828,10 +1276,18 @@ main(void)
         cmocka_unit_test(test_a_job_that_was_over_ends_well),
         cmocka_unit_test(test_a_bye_is_answered_when_lanes_know_of_it),
         cmocka_unit_test(test_a_master_that_was_replaced_leaves),
+        cmocka_unit_test(test_who_asks_a_master_that_was_replaced_asks_again),
         cmocka_unit_test(test_tables_are_known_again),
         cmocka_unit_test(test_barriers_go_on),
         cmocka_unit_test(test_a_job_that_had_not_begun_gathers),
         cmocka_unit_test(test_a_job_that_no_lane_knows_is_over),
+        cmocka_unit_test(test_workers_may_know_what_new_servers_do_not),
+        cmocka_unit_test(test_tables_that_nobody_knows_end_it_by_name),
+        cmocka_unit_test(test_who_had_the_place_before_is_fenced),
+        cmocka_unit_test(test_workers_tell_when_no_lane_is_left),
+        cmocka_unit_test(test_who_does_not_tell_is_lost),
+        cmocka_unit_test(test_copies_without_servers_need_somebody_who_knows),
+        cmocka_unit_test(test_the_copy_of_who_is_gone_may_be_on_its_way),
         cmocka_unit_test(test_backup_workers_end_it_by_name),
     };
 

@@ -8,16 +8,9 @@
  */
 #include "master/redundancy.h"
 
+#include <assert.h>
+
 #include "master/state.h"
-
-/* What a process says of itself: the index that it was started with. */
-static uint32_t
-index_of(const struct master *master, const struct member *lane)
-{
-    const uint32_t index = (uint32_t)(lane->process & ((1u << PSI_PROCESS_INDEX_BITS) - 1));
-
-    return lane->process != 0 && index < master->config.servers ? index : lane->rank;
-}
 
 bool
 master_needs_copies(struct master *master)
@@ -28,39 +21,54 @@ master_needs_copies(struct master *master)
            master->table[master->settled]->state != TABLE_OPENING) {
         const struct table *table = master->table[master->settled++];
 
-        master->is_frail = table->state == TABLE_READY && !psi_spec_survives(&table->spec);
+        master->is_frail =
+            table->state == TABLE_READY &&
+            !psi_spec_is_remade(&table->spec, master->config.policy == PSI_DEATH_WAIT);
     }
     return master->is_frail ||
            (master->server[0].lanes > 0 && master->server[0].lane[0].step > 0); /* the job's */
 }
 
-static bool
-has_copy(const struct server *server)
-{
-    return server->pair.stage == PAIR_FORMING || server->pair.stage == PAIR_WHOLE;
-}
-
 static enum psi_copy_state
 state_of(struct master *master, const struct server *server)
 {
-    if (master_pair_is_whole(server)) {
+    if (server->lanes > 0 && master_pairs_are_whole(server)) {
         return PSI_COPY_WHOLE;
     }
     if (master_survives(master) && !master_needs_copies(master)) {
         return PSI_COPY_NEEDLESS;
     }
-    return has_copy(server) ? PSI_COPY_FORMING : PSI_COPY_NONE;
+    for (uint32_t lane = 0; lane < server->lanes; lane++) {
+        if (!master_pair_has_copy(&server->pair[lane])) {
+            return PSI_COPY_NONE;
+        }
+    }
+    return server->lanes > 0 ? PSI_COPY_FORMING : PSI_COPY_NONE;
+}
+
+static_assert((int)PSI_TIDING_LANES >= (int)PSI_LANES_MAX, "every lane of a server has room");
+
+/* Its place is taken, and a view has it. */
+static bool
+is_here(const struct server *server, const struct member *lane)
+{
+    return lane->state == PSD_NODE_RUNNING || (!server->is_away && lane->state == PSD_NODE_JOINED);
 }
 
 static struct psi_tiding_place
 look_at(struct master *master, const struct server *server)
 {
-    const bool is_here = !server->is_away && server->lanes > 0;
+    struct psi_tiding_place place = {.lanes = server->lanes, .state = state_of(master, server)};
 
-    return (struct psi_tiding_place){
-        .by = is_here ? index_of(master, &server->lane[0]) : PSI_TIDING_NOBODY,
-        .copy = has_copy(server) ? server->pair.copy[0].server : PSI_TIDING_NOBODY,
-        .state = state_of(master, server)};
+    for (uint32_t i = 0; i < server->lanes; i++) {
+        const struct member *lane = &server->lane[i];
+        const struct pair *pair = &server->pair[i];
+
+        place.by[i] =
+            is_here(server, lane) ? master_process_index(master, lane) : PSI_TIDING_NOBODY;
+        place.copy[i] = master_pair_has_copy(pair) ? pair->copy.server : PSI_TIDING_NOBODY;
+    }
+    return place;
 }
 
 void
@@ -72,8 +80,8 @@ master_redundancy_tell(struct master *master)
         const struct psi_tiding tiding = {
             .kind = PSI_TIDING_PLACE, .role = PSI_TIDING_SERVER, .rank = index, .place = place};
 
-        if (server->is_told && place.by == server->told.by && place.copy == server->told.copy &&
-            place.state == server->told.state) {
+        if (server->lanes == 0 ||
+            (server->is_told && psi_tiding_place_same(&place, &server->told))) {
             continue;
         }
         server->is_told = true;

@@ -63,6 +63,33 @@ test_a_server_of_sums_has_another_life(void **state)
     master_bed_stop(bed);
 }
 
+/* If this fails, workers hear of another life of a server than lanes did, under one number of a view. */
+static void
+test_workers_hear_of_the_life_that_lanes_heard_of(void **state)
+{
+    struct master_bed *bed = start_lasting_job(2, 2, PSI_DEATH_FAIL);
+    struct psi_view_table tables[1];
+    struct psi_view view;
+
+    (void)state;
+    open_everywhere(bed, "g", PSD_USE_SUM);
+    hang_up(bed->lane[1], "killed");
+    bed->lane[1] = NULL;
+    pass_ms(bed, 600, NULL);
+    return_as(bed, 1, 900);
+    assert_int_equal(hear_view(bed->lane[0], tables).place[1].incarnation, 2);
+    hang_up(bed->lane[1], "killed");
+    bed->lane[1] = NULL;
+    pass_ms(bed, 600, NULL);
+    bed->lane[1] = join(bed, PSI_ROLE_SERVER, 1, 901);
+    assert_int_equal(hear_welcome(bed->lane[1]).incarnation, 3);
+    ack_view(bed, 0, 2, 2, NULL);
+    view = hear_view(bed->worker[0], tables);
+    assert_int_equal(view.id, 2);
+    assert_int_equal(view.place[1].incarnation, 2);
+    master_bed_stop(bed);
+}
+
 /* If this fails, workers hear of a table before they know who has the place of a server that was lost
  * meanwhile: one that was only silent takes gradients of it, and its next life knows nothing of them. */
 static void
@@ -254,7 +281,8 @@ test_another_server_takes_the_places(void **state)
     bed->lane[1] = NULL;
     pass_ms(bed, 600, NULL);
     assert_null(hear(standby, PSI_FRAME_TAKE_PLACE));
-    pass_ms(bed, 1000, NULL);
+    ping(bed, standby);
+    pass_ms(bed, 900, NULL);
     order = hear(standby, PSI_FRAME_TAKE_PLACE);
     assert_non_null(order);
     assert_int_equal(order->frame.rank, 1);
@@ -268,6 +296,88 @@ test_another_server_takes_the_places(void **state)
     assert_int_equal(hear_view(bed->lane[0], tables).change, PSI_VIEW_SERVER_BACK);
     pass_ms(bed, 20000, NULL);
     assert_false(is_over(bed));
+    master_bed_stop(bed);
+}
+
+/* If this fails, workers wait for a server whose machine is cut off as if somebody could start it again
+ * there: longer than the silence itself. */
+static void
+test_a_silent_server_that_nobody_watches_is_replaced_at_once(void **state)
+{
+    struct master_bed *bed = start_lasting_job(2, 2, PSI_DEATH_FAIL);
+    struct peer *standby = join(bed, PSI_ROLE_STANDBY, 0, 700);
+
+    (void)state;
+    bed->master->config.tell = NULL;
+    (void)hear_welcome(standby);
+    open_everywhere(bed, "g", PSD_USE_SUM);
+    pass_ms(bed, 1900, bed->lane[1]);
+    ping(bed, standby);
+    assert_null(hear(standby, PSI_FRAME_TAKE_PLACE));
+    pass_ms(bed, 200, bed->lane[1]);
+    assert_int_equal(hear(standby, PSI_FRAME_TAKE_PLACE)->frame.rank, 1);
+    assert_true(logged(bed,
+                       "server 1 is not heard, and nobody has started it again: server 0 is to "
+                       "take its part"));
+    master_bed_stop(bed);
+}
+
+/* If this fails, a server that hangs loses its place although psd_run has killed it and starts it again; or
+ * one whose machine is cut off is waited for, although psd_run reaches it no more than others. */
+static void
+test_a_silent_server_is_awaited_when_it_is_known_to_be_dead(void **state)
+{
+    for (int is_killed = 0; is_killed < 2; is_killed++) {
+        struct master_bed *bed = start_lasting_job(2, 2, PSI_DEATH_FAIL);
+        struct peer *standby = join(bed, PSI_ROLE_STANDBY, 0, 700);
+        const uint64_t process = UINT64_C(1) << PSI_PROCESS_INDEX_BITS | 1;
+
+        (void)state;
+        (void)hear_welcome(standby);
+        open_everywhere(bed, "g", PSD_USE_SUM);
+        pass_ms(bed, 2000, bed->lane[1]);
+        assert_non_null(strstr(bed->told, "awaited server 1"));
+        ping(bed, standby);
+        pass_ms(bed, 300, bed->lane[1]);
+        assert_null(hear(standby, PSI_FRAME_TAKE_PLACE));
+        if (is_killed) {
+            master_heed(bed->master,
+                        &(struct psi_word){.kind = PSI_WORD_GONE, .rank = 1, .number = process});
+        }
+        pass_ms(bed, 300, bed->lane[1]);
+        assert_int_equal(hear(standby, PSI_FRAME_TAKE_PLACE) == NULL, is_killed);
+        ping(bed, standby);
+        pass_ms(bed, 800, bed->lane[1]);
+        assert_int_equal(hear(standby, PSI_FRAME_TAKE_PLACE) != NULL, is_killed);
+        master_bed_stop(bed);
+    }
+}
+
+/* If this fails, the part of a server whose machine is cut off goes to another one of that machine, of which
+ * nothing has been heard for as long, and the job waits for that one next. */
+static void
+test_who_is_silent_as_well_takes_no_places(void **state)
+{
+    struct master_bed *bed = start_lasting_job(2, 3, PSI_DEATH_FAIL);
+    struct peer *here = join(bed, PSI_ROLE_STANDBY, 0, 700);
+    struct peer *silent[2] = {join(bed, PSI_ROLE_STANDBY, 2, 701),
+                              join(bed, PSI_ROLE_STANDBY, 2, 702)};
+    struct peer *cut_off = bed->lane[2];
+
+    (void)state;
+    bed->master->config.tell = NULL;
+    open_everywhere(bed, "g", PSD_USE_SUM);
+    bed->lane[2] = NULL; /* it spoke once more, after the other one of its machine */
+    pass_ms(bed, 300, bed->lane[1]);
+    ping(bed, cut_off);
+    ping(bed, silent[0]);
+    ping(bed, silent[1]);
+    pass_ms(bed, 1600, bed->lane[1]);
+    ping(bed, here);
+    pass_ms(bed, 200, bed->lane[1]);
+    assert_null(hear(silent[0], PSI_FRAME_TAKE_PLACE));
+    assert_null(hear(silent[1], PSI_FRAME_TAKE_PLACE));
+    assert_int_equal(hear(here, PSI_FRAME_TAKE_PLACE)->frame.rank, 1);
     master_bed_stop(bed);
 }
 
@@ -464,6 +574,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_server_of_sums_has_another_life),
+        cmocka_unit_test(test_workers_hear_of_the_life_that_lanes_heard_of),
         cmocka_unit_test(test_a_table_waits_for_the_view_of_its_servers),
         cmocka_unit_test(test_a_server_is_back_when_it_knows),
         cmocka_unit_test(test_lanes_of_a_later_life_stay),
@@ -471,6 +582,9 @@ main(void)
         cmocka_unit_test(test_lanes_that_die_together_are_awaited_once),
         cmocka_unit_test(test_a_server_of_values_ends_the_job),
         cmocka_unit_test(test_another_server_takes_the_places),
+        cmocka_unit_test(test_a_silent_server_that_nobody_watches_is_replaced_at_once),
+        cmocka_unit_test(test_a_silent_server_is_awaited_when_it_is_known_to_be_dead),
+        cmocka_unit_test(test_who_is_silent_as_well_takes_no_places),
         cmocka_unit_test(test_a_server_that_stays_away_ends_the_job),
         cmocka_unit_test(test_the_old_life_hears_that_it_is_out),
         cmocka_unit_test(test_a_silent_server_that_nobody_can_replace_is_waited_for),

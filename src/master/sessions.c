@@ -50,6 +50,9 @@ static const struct {
     {PSI_FRAME_PAIR_LOST, FROM_OBSERVER, master_on_copy_lost},
     {PSI_FRAME_PAIR_LOST, FROM_LANE, master_on_pair_lost},
     {PSI_FRAME_WORKER_STATE, FROM_WORKER, master_on_worker_state},
+    {PSI_FRAME_VIEW_COMMIT, FROM_WORKER, master_on_recalled}, /* asked before it was let in */
+    {PSI_FRAME_TABLE_INFO, FROM_WORKER, master_on_recalled},
+    {PSI_FRAME_RECALL, FROM_WORKER, master_on_recalled},
 };
 
 void
@@ -111,6 +114,13 @@ fits(struct session *session)
     return true;
 }
 
+/* Its job is not over: whoever asks is not refused, but asks again, and finds the life that goes on with it. */
+static bool
+is_deposed(const struct master *master)
+{
+    return master->later_term != 0;
+}
+
 static psd_status
 on_hello(struct psi_guest *guest, const struct psi_hello *said, struct psd_error *err)
 {
@@ -123,6 +133,9 @@ on_hello(struct psi_guest *guest, const struct psi_hello *said, struct psd_error
     if (has_met_another(master, hello)) {
         master_leave(master, hello->term);
         return psi_fail(err, PSD_ERR_FENCED, "HELLO: it has met another life of the master");
+    }
+    if (is_deposed(master) && hello->role != PSI_ROLE_OBSERVER) {
+        return psi_fail(err, PSD_ERR_FENCED, "HELLO to a master that another life has replaced");
     }
     if (!master_rebuild_learns(master, hello)) {
         return psi_fail(err, PSD_ERR_BUSY, "HELLO before a server is back and knows the job");
@@ -183,6 +196,7 @@ dispatch(struct session *session, const void *body, size_t bytes, struct psd_err
     if (session->kind == SESSION_MEMBER) {
         from = session->member->role == PSI_ROLE_WORKER ? FROM_WORKER : FROM_LANE;
         session->member->is_sure = true;
+        session->member->spared_ns = 0; /* until then it may have given up waiting for WELCOME */
         master_member_heard(session->master, session->member, session->heard_ns);
     }
     for (size_t i = 0; i < sizeof(dispatch_table) / sizeof(dispatch_table[0]); i++) {
@@ -218,8 +232,7 @@ on_frame(struct psi_guest *guest, void *payload, size_t bytes, struct psd_error 
     switch (session->kind) {
     case SESSION_STRANGER:
     case SESSION_WAITING:
-        status = psi_fail(err, PSD_ERR_PROTOCOL, "%s before WELCOME",
-                          psi_frame_type_name(guest->inbox.frame.type));
+        status = master_on_recalled(session, payload, bytes, err);
         break;
     case SESSION_FENCED:
         master_refuse_the_dead(session);
@@ -336,7 +349,9 @@ master_sessions_tick(struct master *master, uint64_t now_ns)
         if (session->guest.conn == NULL) {
             continue;
         }
-        if (session->kind == SESSION_WAITING && master->phase >= PHASE_ENDING) {
+        if (session->kind == SESSION_WAITING && is_deposed(master)) {
+            master_session_close(session);
+        } else if (session->kind == SESSION_WAITING && master->phase >= PHASE_ENDING) {
             master_refuse(session, PSD_ERR_REFUSED, "the job is over: %s", master->end_text);
         } else if (session->kind != SESSION_MEMBER) {
             check_silence(session, now_ns);

@@ -34,8 +34,7 @@ silence_now_ms(const struct master *master, const struct member *member)
 {
     const uint64_t silence_ms = master_silence_ms(master, member);
 
-    return member->hinted_ns > member->heard_ns &&
-                   master_outlives(master, &master->server[member->rank])
+    return member->hinted_ns > member->heard_ns && master_outlives_process(master, member)
                ? silence_ms / 2
                : silence_ms;
 }
@@ -81,9 +80,10 @@ is_waited_for(const struct master *master, const struct member *member)
         return false;
     }
     server = &master->server[member->rank];
-    return (member->session != NULL || member->is_cut_off) && !server->is_away &&
+    return (member->session != NULL || member->is_cut_off) &&
+           (!server->is_away || member->state == PSD_NODE_RUNNING) &&
            master->config.server_wait_ms > master_silence_ms(master, member) &&
-           !master_outlives(master, server);
+           !master_outlives_process(master, member);
 }
 
 static bool
@@ -142,7 +142,7 @@ static uint64_t
 grace_ms(const struct master *master, const struct member *member)
 {
     /* Patience is cheap where a wrong guess ends the job, and costs everybody where it does not. */
-    return member->role == PSI_ROLE_SERVER && master_outlives(master, &master->server[member->rank])
+    return member->role == PSI_ROLE_SERVER && master_outlives_process(master, member)
                ? master->config.server_grace_ms
                : master->config.lost_grace_ms;
 }

@@ -2,9 +2,9 @@
  * standby.c - lanes that stand by, and the places of lost servers that they take.
  *
  * Every server has as many lanes that stand by as it has places. A lost server that is not started
- * again is no loss for tables that workers can make anew: another server's lanes take its places,
- * all of them in one server, because they are lost together. Each then joins by itself, as a lane
- * of a server that was started again does.
+ * again is no loss for tables that workers can make anew: lanes of other servers take its places,
+ * spread over them, so that its load is shared. Each then joins by itself, as a lane of a server that
+ * was started again does.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -44,56 +44,57 @@ master_stands_by(const struct session *session, uint64_t now_ns)
            !session->placed && now_ns - session->heard_ns < dead_ns;
 }
 
-/* Copies stand by for the server that they are copies of. */
+/* Whoever was cut off together with the one that is lost has not been declared dead yet, perhaps. */
 static bool
-stands_by(const struct session *session, uint32_t server, uint64_t now_ns)
+was_heard_lately(const struct session *session, uint64_t now_ns)
 {
-    return master_stands_by(session, now_ns) && session->hello.rank == server &&
-           !master_is_copy(session->master, session);
+    return now_ns - session->heard_ns < master_dead_ms(session->master) * MASTER_MS_NS / 2;
 }
 
-static uint32_t
-count_standby(const struct master *master, uint32_t server, uint64_t now_ns)
+/* A process that has just been lost stands by for nobody, whatever it said last; nor does one that whoever
+ * started it kills to begin another, because what it had of others was lost with it. */
+static bool
+is_lost(const struct master *master, const struct session *session)
 {
-    uint32_t count = 0;
+    const struct server *server = &master->server[session->hello.rank];
 
-    for (struct session *session = session_first(master); session != NULL;
-         session = session_next(session)) {
-        count += stands_by(session, server, now_ns);
+    if (master->config.tell != NULL && session->hello.host != 0 &&
+        server->awaited == session->hello.host) {
+        return true;
     }
-    return count;
-}
-
-/* Lanes of its places that nobody has. */
-static uint32_t
-count_free(const struct server *server)
-{
-    uint32_t count = 0;
-
     for (uint32_t lane = 0; lane < server->lanes; lane++) {
-        count += server->lane[lane].state == PSD_NODE_LOST;
-    }
-    return count;
-}
-
-/* The one with most lanes to spare: it has taken least so far. */
-static bool
-find_host(const struct master *master, uint32_t lost, uint64_t now_ns, uint32_t *host_p)
-{
-    uint32_t most = count_free(&master->server[lost]) - 1;
-    bool found = false;
-
-    for (uint32_t index = 0; index < master->config.servers; index++) {
-        const bool is_here = index != lost && !master->server[index].is_away;
-        const uint32_t count = is_here ? count_standby(master, index, now_ns) : 0;
-
-        if (count > most) {
-            most = count;
-            *host_p = index;
-            found = true;
+        if (server->lane[lane].state == PSD_NODE_LOST &&
+            server->lane[lane].process == session->hello.host) {
+            return true;
         }
     }
-    return found;
+    return false;
+}
+
+/* Copies stand by for the lane that they are copies of. */
+static bool
+stands_by(const struct master *master, const struct session *session, uint64_t now_ns)
+{
+    return master_stands_by(session, now_ns) && was_heard_lately(session, now_ns) &&
+           !is_lost(master, session) && !master_is_copy(master, session);
+}
+
+/* A place that nobody has, nor is about to have. */
+static bool
+is_free(const struct server *server, uint32_t lane)
+{
+    return server->lane[lane].state == PSD_NODE_LOST && !server->pair[lane].is_promoting;
+}
+
+bool
+master_has_free_place(const struct server *server)
+{
+    for (uint32_t lane = 0; lane < server->lanes; lane++) {
+        if (is_free(server, lane)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void
@@ -106,44 +107,132 @@ master_give_place(struct session *session, const struct member *lane, uint32_t l
     order.chunk = lane->lane;
     order.step = lanes;
     order.seq = number;
+    for (struct session *same = session_first(session->master); same != NULL;
+         same = session_next(same)) { /* a connection that it has lost may still be here */
+        same->placed = same->placed || (same->hello.role == PSI_ROLE_STANDBY &&
+                                        same->hello.life == session->hello.life);
+    }
     session->placed = true;
     master_posted(session, psi_post(session->guest.conn, &order));
 }
 
-static void
-give_places(const struct master *master, const struct server *server, uint32_t host,
-            uint64_t now_ns)
+/* Another life of a server that is looked for stands by before it takes its places: it does not take them
+ * from itself. `own`: that server; PSI_SERVERS_MAX: none is looked for. */
+static bool
+may_host(const struct master *master, const struct session *session, uint32_t own, uint64_t now_ns)
 {
-    struct session *session = session_first(master);
+    return session->hello.rank != own && stands_by(master, session, now_ns);
+}
 
-    for (uint32_t lane = 0; lane < server->lanes; lane++) {
-        if (server->lane[lane].state != PSD_NODE_LOST) {
+/* The lane of a process that has fewest places; of several the first behind the lost server, on the ring.
+ * NULL: nobody stands by. */
+static struct session *
+find_host(const struct master *master, uint32_t lost, uint32_t own, const uint32_t *load,
+          uint64_t now_ns)
+{
+    const uint32_t servers = master->config.servers;
+    struct session *best = NULL;
+
+    for (struct session *session = session_first(master); session != NULL;
+         session = session_next(session)) {
+        const uint32_t index = session->hello.rank;
+        const uint32_t distance = (index + servers - lost) % servers;
+
+        if (!may_host(master, session, own, now_ns)) {
             continue;
         }
-        while (!stands_by(session, host, now_ns)) {
-            session = session_next(session);
+        if (best == NULL || load[index] < load[best->hello.rank] ||
+            (load[index] == load[best->hello.rank] &&
+             distance < (best->hello.rank + servers - lost) % servers)) {
+            best = session;
         }
-        master_give_place(session, &server->lane[lane], server->lanes, 0);
     }
+    return best;
+}
+
+static bool
+is_enough(const struct master *master, uint32_t places, uint32_t own, uint64_t now_ns)
+{
+    uint32_t count = 0;
+
+    for (struct session *session = session_first(master); session != NULL && count < places;
+         session = session_next(session)) {
+        count += may_host(master, session, own, now_ns);
+    }
+    return count >= places;
+}
+
+/* Places are shared out: each goes to who has fewest. "server 0, server 2" of them all. */
+static void
+give_places(const struct master *master, const struct server *server, uint32_t own, uint64_t now_ns,
+            struct names *hosts)
+{
+    uint32_t load[PSI_SERVERS_MAX] = {0};
+    bool is_named[PSI_SERVERS_MAX] = {false};
+
+    for (uint32_t place = 0; place < master->places; place++) {
+        if (master->place[place]->state != PSD_NODE_LOST) {
+            load[master_process_index(master, master->place[place])]++;
+        }
+    }
+    for (uint32_t lane = 0; lane < server->lanes; lane++) {
+        struct session *session = is_free(server, lane)
+                                      ? find_host(master, server->lane[0].rank, own, load, now_ns)
+                                      : NULL;
+
+        if (session != NULL) {
+            load[session->hello.rank]++;
+            master_give_place(session, &server->lane[lane], server->lanes, 0);
+            if (!is_named[session->hello.rank]) {
+                is_named[session->hello.rank] = true;
+                master_names_add(hosts, "server", session->hello.rank);
+            }
+        }
+    }
+    master_names_end(hosts);
 }
 
 bool
 master_place_elsewhere(struct master *master, uint32_t lost, uint64_t now_ns)
 {
     struct server *server = &master->server[lost];
-    const uint32_t free_lanes = count_free(server);
-    const bool is_coming = free_lanes < server->lanes && !server->is_placed; /* by itself */
-    uint32_t host = 0;
+    const struct member home = {.role = PSI_ROLE_SERVER, .rank = lost};
+    uint32_t free_lanes = 0;
+    bool is_coming = false; /* by itself */
+    bool was_at_home = false;
+    struct names hosts = {0};
+    uint32_t own;
 
-    if (free_lanes == 0 || is_coming || !find_host(master, lost, now_ns, &host)) {
+    for (uint32_t lane = 0; lane < server->lanes; lane++) {
+        free_lanes += is_free(server, lane);
+        is_coming = is_coming || (server->lane[lane].state == PSD_NODE_JOINED &&
+                                  !server->pair[lane].is_promoting && !server->is_placed);
+        was_at_home =
+            was_at_home || (is_free(server, lane) && !master_is_guest(master, &server->lane[lane]));
+    }
+    own = was_at_home ? lost : PSI_SERVERS_MAX;
+    if (free_lanes == 0 || is_coming || !is_enough(master, free_lanes, own, now_ns)) {
         return false;
     }
-    give_places(master, server, host, now_ns);
+    give_places(master, server, own, now_ns, &hosts);
     server->is_placed = true;
     psi_fail_point(master_server_placed);
-    psi_log(master->log, PSI_LOG_WARN, "SERVER-PLACED",
-            "server %u was not started again in %u ms: server %u is to take its part", lost,
-            master->config.server_return_ms, host);
-    master_tell(master, PSI_TIDING_HOSTED, &server->lane[0], PSI_LOSS_NONE, "");
+    if (!was_at_home) { /* what others had taken over goes on to the next */
+        psi_log(master->log, PSI_LOG_WARN, "SERVER-PLACED",
+                "server %u: %s %s to take what was lost of its part", lost, hosts.text,
+                hosts.count > 1 ? "are" : "is");
+    } else if (master_seek_is_cut_off(server->loss)) {
+        psi_log(master->log, PSI_LOG_WARN, "SERVER-PLACED",
+                "server %u is not heard, and nobody has started it again: %s %s to take its part",
+                lost, hosts.text, hosts.count > 1 ? "are" : "is");
+    } else {
+        psi_log(master->log, PSI_LOG_WARN, "SERVER-PLACED",
+                "server %u was not started again in %u ms: %s %s to take its part", lost,
+                master->config.server_return_ms, hosts.text, hosts.count > 1 ? "are" : "is");
+    }
+    if (was_at_home || server->is_missed) { /* else its process may be here, and stand by */
+        server->is_missed = true;
+        master_tell(master, PSI_TIDING_HOSTED, &home, PSI_LOSS_NONE, "");
+    }
     return true;
 }

@@ -8,6 +8,8 @@
  *   servers.c   those of servers                   done.c     who has said BYE, kept by lanes
  *   views.c     membership: propose, commit        standby.c  lanes that stand by
  *   given.c     what a rank gave of tables         metrics.c  what members count
+ *   server_loss.c  servers that are lost: what goes with them
+ *   seek.c      when other servers take the places of a lost one
  *   silence.c   who is not heard of, and for how long that is borne
  *   reach.c     who does not reach whom, although both are heard
  *   rebuild.h   another life of the master: what it knows, it hears from the lanes
@@ -33,6 +35,7 @@ enum {
     MASTER_END_MS = 1000,        /* how long members have to leave after END */
     MASTER_STRANGER_MS = 5000,   /* to say HELLO */
     MASTER_GUEST_MS = 60000,     /* how long an observer may stay silent */
+    MASTER_TAKEN_MS = 500,       /* until a replacement hears that its place is not free */
     MASTER_GUESTS_MAX = 256,     /* sessions beyond one per place */
     MASTER_TELL_MS_MIN = 50,     /* between two tables of nodes to a subscriber */
     MASTER_METRICS_MS_MIN = 500, /* between two METRICS of a member */
@@ -45,7 +48,7 @@ enum {
 
 enum session_kind {
     SESSION_STRANGER, /* no HELLO yet */
-    SESSION_WAITING,  /* its place is held by somebody who may or may not come back */
+    SESSION_WAITING,  /* its place is held by somebody who may be gone, or may not come back */
     SESSION_OBSERVER,
     SESSION_MEMBER,
     SESSION_FENCED, /* of a worker declared dead: told so if it ever speaks */
@@ -72,6 +75,7 @@ struct session {
     struct subscription subscription;
     struct claim claim; /* stood by: whose copy it says that it is */
     bool hushed;        /* it is refused, and that is no news */
+    bool is_asked;      /* a worker that waits: it has been asked what it knows of the job */
     bool placed;        /* stood by, and has been given a place: it comes again as a member */
     uint64_t heard_ns;
 };
@@ -97,6 +101,9 @@ struct member {
     uint64_t hinted_ns; /* lane: somebody's connection to it was ended then; 0: never */
     uint64_t spared_ns; /* it may be on its way back to a master that returned; 0: it is not */
 
+    /* lane: as the view has it that brings its server back, also if it is lost before all have that
+     * view, and another life has the place: one number, one view. */
+    struct psi_view_place returned;
     bool acked;            /* lane: has answered the current stage of the change of view */
     uint64_t done_acked;   /* lane: has in mind who was done by then (done.c) */
     struct report *report; /* lane, owned; what it has told a master that rebuilds; else NULL */
@@ -140,18 +147,21 @@ struct worker {
 struct server {
     uint32_t lanes;      /* 0: no lane of it has been seen */
     struct member *lane; /* owned; lanes entries */
-    bool is_away;        /* lost, and the job waits for another life of it ... */
-    bool is_back;        /* ... which is here: the next view has it */
+    bool is_away; /* lanes of it are lost, and the job waits for others in their places ... */
+    bool is_back; /* ... which are here: the next view has them */
     uint64_t lost_ns;
     uint64_t seek_ns; /* when to look for another server that takes its places */
-    bool is_placed;   /* one has been told to, since it was lost */
+    bool is_placed;   /* others have been told to, since it was lost */
+    bool
+        is_missed; /* who starts it was told to, or that others do, and hears what becomes of its part */
     enum psi_loss loss;
     char lost_text[PSI_TEXT_MAX];
-    struct pair pair;
-    bool is_promoting; /* lost, and its copy takes its places */
-    uint32_t left_by;  /* ... of the process that was started with this index */
-    uint64_t awaited;  /* the process in whose stead another is awaited, by this index; 0: none */
-    bool is_told;      /* who started the job knows of its part: */
+    struct pair *pair; /* owned; lanes entries */
+    uint64_t crossed
+        [PSI_LANES_MAX]; /* by lane: no copy takes a place by this number, or one before it */
+    uint64_t none_ns;    /* when to say that there is no place for a copy; 0: there was one */
+    uint64_t awaited;    /* the process in whose stead another is awaited, by this index; 0: none */
+    bool is_told;        /* who started the job knows of its part: */
     struct psi_tiding_place told;
 };
 
@@ -233,6 +243,12 @@ struct change {
 
 enum phase { PHASE_REBUILDING, PHASE_GATHERING, PHASE_RUNNING, PHASE_ENDING, PHASE_OVER };
 
+/* What workers have told a master that found no server (rebuild_recall.c). */
+struct recall {
+    struct psi_view view;  /* the highest; owned; id 0: nobody has told */
+    struct psi_ranks told; /* who has told all that it knows */
+};
+
 struct master {
     struct psi_env *env;
     const struct psi_log *log;
@@ -278,14 +294,20 @@ struct master {
     uint64_t deposed; /* the last process whose server was deposed for that: it is about to leave */
 
     uint64_t barrier_released[PSI_BARRIER_KINDS];
-    uint64_t begun_ns;
+    uint64_t
+        begun_ns; /* ... or when the first came who knows the job, if that was later than anybody is waited for */
     uint32_t told_view;          /* REBUILDING: the highest that anybody said it has */
     struct psi_view copied_view; /* ... and of which a copy told; owned; id 0: none has */
-    bool is_new_job;             /* no lane knew which job this is */
-    struct psi_ranks done;       /* have said BYE ... */
-    uint64_t loaded;             /* to so many barriers of loads all workers have come ... */
-    uint64_t loaded_mark;        /* ... which was told with this one: */
-    uint64_t done_mark;          /* so often lanes had to hear of more */
+    struct recall recall;        /* ... and what workers told, for want of servers */
+    bool
+        is_reminded; /* ... and whoever started this master has told what it knew of the last one */
+    uint64_t gone[PSI_SERVERS_MAX]; /* ... and processes that ended, by their index; 0: none */
+    bool is_new_job;                /* no lane knew which job this is */
+    struct psi_ranks dead;          /* workers whom this life need not wait for */
+    struct psi_ranks done;          /* have said BYE ... */
+    uint64_t loaded;                /* to so many barriers of loads all workers have come ... */
+    uint64_t loaded_mark;           /* ... which was told with this one: */
+    uint64_t done_mark;             /* so often lanes had to hear of more */
 
     uint64_t end_ns; /* ENDING: no waiting beyond */
     bool lingers;    /* ... and not before: there may be members who were not let in yet */
@@ -430,9 +452,9 @@ psd_status master_on_hint(struct session *session, const void *body, size_t byte
 /* Deposes servers that too many workers do not reach, and loses workers that do not reach others. */
 void master_reach_tick(struct master *master, uint64_t now_ns);
 
-/* What was said by this worker, or of this server, is over. */
+/* What was said by this worker, or of this lane, is over. */
 void master_reach_forget_worker(struct master *master, uint32_t rank);
-void master_reach_forget_server(struct master *master, uint32_t server);
+void master_reach_forget_lane(struct master *master, const struct member *lane);
 
 /* ------------------------------------------------------------------------------ members.c --- */
 
@@ -484,23 +506,44 @@ void master_tell_metrics(struct session *session);
 
 /* ------------------------------------------------------------------------------ servers.c --- */
 
-/* Does the job go on when a server of sums dies? Not where it waits for workers' replacements, which may
- * repeat a step whose result is gone. */
+/* Does the job go on when a server dies? Where it waits for workers' replacements, which may repeat a step
+ * whose result is gone, only with copies. */
 bool master_survives(const struct master *master);
 
-/* ... and would it now do without this one, with the tables that it has? */
-bool master_outlives(const struct master *master, const struct server *server);
+/* ... and would it now do without this lane, with the tables that it has? */
+bool master_outlives(const struct master *master, const struct member *lane);
+
+/* ... and without all others that are in its process? A server that is deposed is killed and started
+ * again, and whatever its process has taken over dies with it. */
+bool master_outlives_process(const struct master *master, const struct member *lane);
+
+/* Are both lanes of one server, and in one process? They are lost together. */
+bool master_is_same_part(const struct member *one, const struct member *other);
+
+/* Is it in a process that was started as another server? */
+bool master_is_guest(const struct master *master, const struct member *lane);
+
+/* A process that was started with that index, and talks to the master; 0: none does. */
+uint64_t master_find_process(const struct master *master, uint32_t index);
 
 void master_admit_lane(struct session *session);
 bool master_lane_has_place(struct session *session);  /* or it is refused */
 bool master_admit_late_lane(struct session *session); /* as master_admit_late_worker */
 
-/* One lane of a server is lost, and so all of it. */
+/* One lane of a server is lost, and so are all of that server in its process. */
 void master_server_lost(struct master *master, struct member *member, enum psi_loss loss,
                         const char *reason);
 
-/* Does a lane of a life that has met no master yet wait for the place? */
+/* Does a lane of a life that has met no master yet wait for the place? At how many of a server? */
 bool master_is_knocking(const struct master *master, const struct member *lane);
+uint32_t master_count_knocking(const struct master *master, const struct server *server);
+
+/* So many of its lanes are in that state. */
+uint32_t master_count_lanes(const struct server *server, psd_node_state state);
+
+/* The job is over, because of that server. */
+void master_end_by_server(struct master *master, const struct member *lane, enum psi_loss loss,
+                          const char *reason);
 
 void master_server_tick(struct master *master, struct server *server, uint64_t now_ns);
 
@@ -521,8 +564,8 @@ void master_view_renew(struct master *master, const struct psi_view *view);
 /* Begins the next change of view that is wanted, if none is under way. */
 void master_view_advance(struct master *master);
 
-/* These lanes of a server are lost: nothing more is awaited from them. */
-void master_view_lose(struct master *master, struct member *lanes, uint32_t count);
+/* This lane of a server is lost: nothing more is awaited from it. */
+void master_view_lose(struct master *master, struct member *lane);
 
 /* Nobody is in a view for the first time who is cut off, or does not know which life of its place it
  * is: it could not tell another life of the master. */
@@ -576,6 +619,30 @@ psd_status master_table_resume(struct master *master, struct table *table, uint3
                                uint64_t step);
 void master_table_destroy(struct table *table);
 
+/* --------------------------------------------------------------------------------- gone.c --- */
+
+/* The process with this number has ended, which was started as that server. Has it? And once more, for
+ * a master that did not know its members when it heard of it. */
+void master_process_gone(struct master *master, uint32_t rank, uint64_t process);
+bool master_process_is_gone(const struct master *master, uint64_t process);
+void master_gone_again(struct master *master);
+
+/* --------------------------------------------------------------------------------- seek.c --- */
+
+/* From now on another server is looked for, if nobody comes back. is_here: lanes of another life are
+ * waiting for its places. */
+void master_seek_begin(const struct master *master, struct server *server, bool is_here);
+
+/* The next look: when whoever was found, or has begun to come, had time for it; or nobody was found. */
+void master_seek_later(const struct master *master, struct server *server, uint64_t now_ns);
+void master_seek_soon(struct server *server, uint64_t now_ns);
+
+/* A process that was silent is dead: it can be started again. */
+void master_seek_gone(struct master *master, uint64_t process);
+
+/* Nothing shows that its process has ended. */
+bool master_seek_is_cut_off(enum psi_loss loss);
+
 /* ------------------------------------------------------------------------------ standby.c --- */
 
 /* A lane of a server that stands by for the places of others. */
@@ -588,8 +655,11 @@ bool master_stands_by(const struct session *session, uint64_t now_ns);
 void master_give_place(struct session *session, const struct member *lane, uint32_t lanes,
                        uint64_t number);
 
-/* Gives those places of a lost server that nobody has to lanes that stand by in another one. False:
- * there are not enough of them in any. */
+/* Has it a place that nobody has, nor a copy is about to have? */
+bool master_has_free_place(const struct server *server);
+
+/* Gives those places of a lost server that nobody has to lanes that stand by in others. False: there are
+ * not enough of them. */
 bool master_place_elsewhere(struct master *master, uint32_t lost, uint64_t now_ns);
 
 /* ------------------------------------------------------------------------------ barrier.c --- */

@@ -458,7 +458,8 @@ master_tables_frail(const struct master *master)
 {
     for (uint32_t id = 0; id < master->tables; id++) {
         if (master->table[id]->state != TABLE_DROPPED &&
-            !psi_spec_survives(&master->table[id]->spec)) {
+            !psi_spec_is_remade(&master->table[id]->spec,
+                                master->config.policy == PSI_DEATH_WAIT)) {
             return master->table[id]->spec.name;
         }
     }

@@ -53,8 +53,10 @@ send_propose(struct master *master, struct member *lane)
 static struct psi_view_place
 place_now(const struct member *lane)
 {
-    struct psi_view_place place = {
-        .server = lane->rank, .lane = lane->lane, .incarnation = lane->incarnation};
+    struct psi_view_place place = {.server = lane->rank,
+                                   .lane = lane->lane,
+                                   .incarnation = lane->incarnation,
+                                   .process = lane->process};
 
     memcpy(place.address, lane->address, sizeof(lane->address));
     return place;
@@ -112,7 +114,7 @@ make_next_view(struct master *master, struct psi_view *view_p)
     case PSI_VIEW_SERVER_BACK:
         for (uint32_t i = 0; i < master->places; i++) {
             if (master->place[i]->rank == change->who) {
-                master->view_place[i] = place_now(master->place[i]);
+                master->view_place[i] = master->place[i]->returned;
             }
         }
         break;
@@ -337,7 +339,7 @@ on_view(struct master *master, const struct psi_view *old, const struct psi_view
     for (uint32_t place = 0; place < master->places; place++) {
         struct member *lane = master->place[place];
 
-        if (lane->state == PSD_NODE_JOINED && !master->server[lane->rank].is_away) {
+        if (lane->state == PSD_NODE_JOINED && now->place[place].incarnation == lane->incarnation) {
             lane->state = PSD_NODE_RUNNING;
         }
     }
@@ -395,11 +397,15 @@ begin_return(struct master *master, uint32_t index)
     psi_fail_point(master_server_complete);
     server->is_away = false;
     server->is_back = false;
+    for (uint32_t lane = 0; lane < server->lanes; lane++) {
+        server->lane[lane].returned = place_now(&server->lane[lane]);
+    }
     psi_log(master->log, PSI_LOG_INFO, "MEMBER-BACK",
-            server->is_promoting ? "server %u: its copy has its places after %" PRIu64 " ms"
-                                 : "server %u is back, in another life, after %" PRIu64 " ms",
+            master_pairs_promote(server) ? "server %u: its copy has its places after %" PRIu64 " ms"
+                                         : "server %u is back, in another life, after %" PRIu64
+                                           " ms",
             index, (psi_now_ns(master->env) - server->lost_ns) / MASTER_MS_NS);
-    if (server->is_promoting) {
+    if (master_pairs_promote(server)) {
         psi_fail_point(master_promotion_complete);
         master_pair_promoted(master, server);
     }
@@ -460,7 +466,7 @@ abort_change(struct master *master)
 }
 
 void
-master_view_lose(struct master *master, struct member *lanes, uint32_t count)
+master_view_lose(struct master *master, struct member *lane)
 {
     struct change *change = &master->change;
 
@@ -468,10 +474,8 @@ master_view_lose(struct master *master, struct member *lanes, uint32_t count)
         abort_change(master);
         return;
     }
-    for (uint32_t i = 0; i < count; i++) {
-        change->acks_left -= change->stage == STAGE_COMMITTED && !lanes[i].acked;
-        lanes[i].acked = true;
-    }
+    change->acks_left -= change->stage == STAGE_COMMITTED && !lane->acked;
+    lane->acked = true;
     if (change->stage == STAGE_COMMITTED && change->acks_left == 0) {
         finish(master);
     }

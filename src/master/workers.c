@@ -92,6 +92,26 @@ replace(struct session *session, struct worker *worker)
     take_worker_place(session, worker);
 }
 
+/*
+ * Nobody who may be a replacement is turned away at once: of two connections that have news the
+ * master may hear the younger one first, and the end of the other, which held the place, a moment
+ * later. True: it waits until then.
+ */
+static bool
+waits_a_moment(struct session *session)
+{
+    struct master *master = session->master;
+    const uint64_t until_ns = session->heard_ns + MASTER_TAKEN_MS * MASTER_MS_NS;
+
+    if (master->config.policy != PSI_DEATH_WAIT || master->phase != PHASE_RUNNING ||
+        psi_now_ns(master->env) >= until_ns) {
+        return false;
+    }
+    master_wait_for_place(session);
+    master_wake_at(master, until_ns);
+    return true;
+}
+
 static void
 admit_another(struct session *session, struct worker *worker)
 {
@@ -113,7 +133,7 @@ admit_another(struct session *session, struct worker *worker)
     } else if (member->state == PSD_NODE_LOST) {
         master_refuse(session, PSD_ERR_REFUSED, "worker rank %u was lost, the job goes on without",
                       member->rank);
-    } else {
+    } else if (!waits_a_moment(session)) {
         master_refuse(session, PSD_ERR_REFUSED, "worker rank %u is taken by %s", member->rank,
                       member->address);
     }
@@ -138,8 +158,10 @@ master_admit_worker(struct session *session)
         return;
     }
     if (worker == NULL) {
-        master_refuse(session, PSD_ERR_REFUSED, "all %u worker ranks are taken",
-                      master->config.workers);
+        if (!waits_a_moment(session)) {
+            master_refuse(session, PSD_ERR_REFUSED, "all %u worker ranks are taken",
+                          master->config.workers);
+        }
         return;
     }
     if (master_rebuild_knows(master, &worker->member, hello)) {

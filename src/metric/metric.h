@@ -44,8 +44,9 @@ enum psi_metric_who {
       "rounds of chunks that closed, and asynchronous pushes that were applied")                   \
     X(7, ROUND_WAIT, round_wait, COUNTER, "nanoseconds", LANE,                                     \
       "time between the first and the last gradient of rounds, all together")                      \
-    X(8, ADD_TIME, add_time, COUNTER, "nanoseconds", LANE,                                         \
-      "time spent adding gradients and applying rules, of large chunks")                           \
+    X(8, ADD_TIME, add_time, COUNTER, "nanoseconds", WORKER | LANE,                                \
+      "time spent adding gradients and applying rules, of large chunks; of a worker: for its "     \
+      "host")                                                                                      \
     X(9, SLEEP_TIME, sleep_time, COUNTER, "nanoseconds", WORKER | LANE,                            \
       "time in which it did not run; of a worker: in which its program waited")                    \
     X(10, WANTS_OUT, wants_out, COUNTER, "frames", LANE,                                           \
@@ -98,7 +99,17 @@ enum psi_metric_who {
     X(39, GLOBAL_STEP, global_step, GAUGE, "steps", LANE,                                          \
       "the global step of the job, on the lane that keeps it; 0: nobody uses it")                  \
     X(40, SPANS_UNTOLD, spans_untold, COUNTER, "spans", WORKER | LANE,                             \
-      "pushes, rounds and marks that were not told: more than fit between two tellings")
+      "pushes, rounds and marks that were not told: more than fit between two tellings")           \
+    X(41, COPYING_TIME, copying_time, COUNTER, "nanoseconds", WORKER | LANE | MASTER,              \
+      "time spent copying large tensors in memory; those that processes share are not copied")     \
+    X(42, FRAMES_OUT, frames_out, COUNTER, "frames", WORKER | LANE | MASTER,                       \
+      "frames that were sent, or wait to be")                                                      \
+    X(43, SEND_QUEUE, send_queue, GAUGE, "bytes", WORKER | LANE | MASTER,                          \
+      "bytes that wait to be sent, on all connections")                                            \
+    X(44, RESULTS_KEPT, results_kept, GAUGE, "bytes", WORKER,                                      \
+      "results that are kept in memory of their own, for a server that may be lost")               \
+    X(45, RESIDENT, resident, GAUGE, "bytes", WORKER | LANE | MASTER,                              \
+      "resident memory of the process, shared memory too; of a server, its first lane tells it")
 
 enum psi_metric {
 #define PSI_METRIC_ENUM(number, id, name, kind, unit, who, text) PSI_METRIC_##id = number,

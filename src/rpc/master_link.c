@@ -42,8 +42,8 @@ psi_master_link_due_ns(const struct psi_master_link *link)
 {
     const uint64_t next_ns = earlier(psi_peer_next_ns(&link->peer), patience_ns(link));
 
-    return psi_master_link_is_up(link) ? earlier(next_ns, earlier(link->beat_ns, link->tell_ns))
-                                       : next_ns;
+    return earlier(next_ns, psi_master_link_is_up(link) ? earlier(link->beat_ns, link->tell_ns)
+                                                        : link->find_ns);
 }
 
 /* A sign of life: there is less to look for, and later. */
@@ -66,6 +66,13 @@ hello(void *owner, struct psi_peer *peer, struct psi_hello *hello_p)
     link->events->hello(link->owner, hello_p);
     hello_p->term = link->term;
     hello_p->tells = link->events->tell != NULL;
+    hello_p->recalls = link->events->recall != NULL;
+}
+
+static uint32_t
+last_term(const struct psi_master_link *link)
+{
+    return link->told_term > link->term ? link->told_term : link->term;
 }
 
 /* It will learn from our HELLO that it is not the master any more. */
@@ -75,7 +82,7 @@ turn_away(struct psi_master_link *link, uint32_t term)
     struct psd_error reason;
 
     psi_fail(&reason, PSD_ERR_FENCED, "%s: an earlier life of the master (term %u, now %u)",
-             link->peer.address, term, link->term);
+             link->peer.address, term, last_term(link));
     psi_peer_reset(&link->peer, &reason);
 }
 
@@ -95,7 +102,7 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
 {
     struct psi_master_link *link = owner;
 
-    if (welcome->term < link->term) {
+    if (welcome->term < last_term(link)) {
         turn_away(link, welcome->term);
         return;
     }
@@ -160,11 +167,24 @@ on_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes, struct
     return link->events->on_frame(link->owner, payload, bytes, err);
 }
 
+static psd_status
+on_early(void *owner, struct psi_peer *peer, struct psd_error *err)
+{
+    const struct psi_master_link *link = owner;
+
+    if (peer->inbox.frame.type != PSI_FRAME_RECALL || link->events->recall == NULL) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s from %s before WELCOME",
+                        psi_frame_type_name(peer->inbox.frame.type), peer->address);
+    }
+    return link->events->recall(link->owner, err);
+}
+
 static const struct psi_peer_events peer_events = {
     .hello = hello,
     .on_up = on_up,
     .on_down = on_down,
     .on_refused = on_refused,
+    .on_early = on_early,
     .on_frame = on_frame,
 };
 
@@ -219,6 +239,24 @@ forgive(struct psi_master_link *link, uint64_t now_ns)
     }
 }
 
+/* Somebody may have said where another life of the master is: one that is later than the last. */
+static void
+find(struct psi_master_link *link, uint64_t now_ns)
+{
+    struct psi_master_told told;
+
+    link->find_ns =
+        link->peer.env->ops->find_master != NULL ? now_ns + PSI_FIND_MS * MS_NS : UINT64_MAX;
+    link->doubted.status = PSD_OK;
+    if (psi_env_find_master(link->peer.env, &told, &link->doubted) == PSD_OK &&
+        told.term > last_term(link)) {
+        link->told_term = told.term;
+        if (strcmp(told.address, link->peer.address) != 0) {
+            psi_peer_move(&link->peer, told.address);
+        }
+    }
+}
+
 /* A connection on which nothing comes: there may be another life of the master to be found. */
 static void
 connect_anew(struct psi_master_link *link)
@@ -252,6 +290,9 @@ psi_master_link_look(struct psi_master_link *link, uint64_t now_ns)
     bool lost;
 
     forgive(link, now_ns);
+    if (!psi_master_link_is_up(link) && now_ns >= link->find_ns) {
+        find(link, now_ns);
+    }
     psi_peer_tick(&link->peer, now_ns);
     if (psi_master_link_is_up(link) && now_ns >= link->beat_ns) {
         psi_master_link_ping(link);
@@ -277,7 +318,9 @@ void
 psi_master_link_lost_text(const struct psi_master_link *link, char *text_p, size_t size)
 {
     const bool up = psi_master_link_is_up(link);
+    const bool doubts = !up && link->doubted.status != PSD_OK;
 
-    snprintf(text_p, size, "master %s lost: silent for %u ms%s%s", link->peer.address,
-             limit_ms(link), up ? "" : ": ", up ? "" : link->peer.reason.text);
+    snprintf(text_p, size, "master %s lost: silent for %u ms%s%s%s%s", link->peer.address,
+             limit_ms(link), up ? "" : ": ", up ? "" : link->peer.reason.text,
+             doubts ? "; it may be elsewhere, but " : "", doubts ? link->doubted.text : "");
 }

@@ -6,7 +6,11 @@
  * nothing has come for dead_ms is made anew; a master of which nothing was heard for
  * master_grace_ms is lost (for dead_ms, if that is longer; all three are from WELCOME). Whoever
  * answers within that time is the master, or another life of it: never an earlier one than the last
- * that was met.
+ * that was met, or that it was sent to.
+ *
+ * Another life may be elsewhere. While it is looked for, the world is asked where that is said to be
+ * (find_master in transport.h), several times a second, and a later life is tried there at once. No
+ * attempt at the old address is waited for: it may take long to fail.
  *
  * Two things are not the master's silence. Time in which we looked late, because this process was
  * stopped or starved, is forgiven: as much of it as we missed and no more, or a process that is
@@ -18,9 +22,12 @@
 
 #include "rpc/peer.h"
 
-enum { PSI_DOUBT_MS = 50 };
+enum {
+    PSI_DOUBT_MS = 50,
+    PSI_FIND_MS = 100, /* between two looks at where the master is said to be */
+};
 
-/* Required, but for on_down, tell and hush. They run where the connection's events run. */
+/* Required, but for on_down, recall, tell and hush. They run where the connection's events run. */
 struct psi_master_events {
     /* Fills in the HELLO of this attempt; as in struct psi_peer_events, like the next three. */
     void (*hello)(void *owner, struct psi_hello *hello_p);
@@ -30,6 +37,10 @@ struct psi_master_events {
 
     /* A whole frame, in peer.inbox. PONG is not handed on. */
     psd_status (*on_frame)(void *owner, const void *payload, size_t bytes, struct psd_error *err);
+
+    /* The master does not know the job, and no server can tell it: tells what there is to tell, before
+     * WELCOME (optional). */
+    psd_status (*recall)(void *owner, struct psd_error *err);
 
     /* Fills in the next PING. */
     void (*ping)(void *owner, struct psi_ping *ping_p);
@@ -47,17 +58,20 @@ struct psi_master_link {
     struct psi_peer peer;
     const struct psi_master_events *events;
     void *owner;
-    bool welcomed; /* once; until then patience is the owner's business */
-    uint32_t term; /* of the last master that was met; 0: none yet */
+    bool welcomed;      /* once; until then patience is the owner's business */
+    uint32_t term;      /* of the last master that was met; 0: none yet */
+    uint32_t told_term; /* ... or that it was sent to, whether or not it was met */
     uint32_t heartbeat_ms;
     uint32_t dead_ms;
     uint32_t grace_ms;
-    uint64_t heard_ns;      /* the last sign of life, later by what was forgiven */
-    uint64_t tell_every_ns; /* the master wants METRICS that often; 0: it does not */
-    uint64_t tell_ns;       /* UP: when the next are due; UINT64_MAX: none are */
-    uint64_t beat_ns;       /* UP: when the next PING is due; UINT64_MAX: it wants none */
-    uint64_t look_ns;       /* when we meant to look again; 0: not yet */
-    uint64_t doubt_ns;      /* patience is over: the verdict then; 0: it is not */
+    uint64_t heard_ns;        /* the last sign of life, later by what was forgiven */
+    uint64_t tell_every_ns;   /* the master wants METRICS that often; 0: it does not */
+    uint64_t tell_ns;         /* UP: when the next are due; UINT64_MAX: none are */
+    uint64_t beat_ns;         /* UP: when the next PING is due; UINT64_MAX: it wants none */
+    uint64_t look_ns;         /* when we meant to look again; 0: not yet */
+    uint64_t find_ns;         /* not UP: when to ask next where it is said to be */
+    struct psd_error doubted; /* why what was said is not believed; PSD_OK: it is */
+    uint64_t doubt_ns;        /* patience is over: the verdict then; 0: it is not */
 };
 
 /* Starts the first attempt at the next tick. address is copied. */

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -413,6 +414,117 @@ test_an_earlier_life_is_turned_away(void **state)
     assert_int_equal(bed->link.term, 3);
 }
 
+static void
+say_where(struct bed *bed, uint32_t term, const char *address)
+{
+    bed->world.told.term = term;
+    snprintf(bed->world.told.address, sizeof(bed->world.told.address), "%s", address);
+}
+
+/* The connections since the last look are all to this address. */
+static struct world_conn *
+only_to(struct bed *bed, const char *address)
+{
+    struct world_conn *conn = world_to(&bed->world, address);
+
+    assert_non_null(conn);
+    for (unsigned i = 0; i < bed->world.conns_max; i++) {
+        const struct world_conn *other = bed->world.conn[i];
+
+        assert_true(other == NULL || other == conn || world_is_closed(other));
+    }
+    return conn;
+}
+
+static void
+welcome_at(struct bed *bed, const char *address)
+{
+    const struct psi_welcome message = {.workers = 1,
+                                        .servers = 1,
+                                        .heartbeat_ms = HEARTBEAT_MS,
+                                        .dead_ms = DEAD_MS,
+                                        .job = 1,
+                                        .term = bed->term,
+                                        .master_grace_ms = bed->grace_ms};
+
+    world_settle(&bed->world);
+    assert_non_null(world_hear(only_to(bed, address), PSI_FRAME_HELLO));
+    WORLD_SAY(&bed->world, world_to(&bed->world, address),
+              &(struct psi_frame){.type = PSI_FRAME_WELCOME}, welcome, &message);
+}
+
+/* If this fails, a member looks for its master where that was, until it gives up, or waits there for an
+ * answer while the next life is elsewhere. */
+static void
+test_it_is_looked_for_where_it_is_said_to_be(void **state)
+{
+    struct bed *bed = *state;
+
+    cut(bed);
+    assert_true(pass_ms(bed, 200));
+    assert_non_null(line(bed)); /* it connects, and nobody says anything */
+    say_where(bed, 3, "test://elsewhere");
+    assert_true(pass_ms(bed, PSI_FIND_MS));
+    bed->term = 3;
+    welcome_at(bed, "test://elsewhere");
+    assert_int_equal(bed->ups, 3);
+    assert_int_equal(bed->link.term, 3);
+    world_hang_up(world_to(&bed->world, "test://elsewhere"), "cut");
+    say_where(bed, 4, "test://master"); /* and back */
+    assert_true(pass_ms(bed, PSI_FIND_MS));
+    bed->term = 4;
+    welcome_at(bed, "test://master");
+    assert_int_equal(bed->ups, 4);
+}
+
+/* If this fails, a member leaves its master for one that is dead, because somebody told it late. */
+static void
+test_an_earlier_life_is_not_looked_for(void **state)
+{
+    struct bed *bed = *state;
+
+    say_where(bed, 3, "test://elsewhere");
+    assert_true(pass_ms(bed, 2 * PSI_FIND_MS));
+    assert_non_null(line(bed)); /* who has a master looks for none */
+    pong(bed);
+    bed->world.told.term = 0;
+    say_where(bed, 2, "test://elsewhere"); /* the term that it has met, where it was not */
+    cut(bed);
+    assert_true(pass_ms(bed, 2 * PSI_FIND_MS));
+    assert_null(world_to(&bed->world, "test://elsewhere"));
+    say_where(bed, 1, "test://elsewhere");
+    assert_true(pass_ms(bed, 2 * PSI_FIND_MS));
+    assert_null(world_to(&bed->world, "test://elsewhere"));
+    say_where(bed, 4, "test://fourth");
+    assert_true(pass_ms(bed, PSI_FIND_MS));
+    say_where(bed, 3, "test://third");
+    assert_true(pass_ms(bed, 2 * PSI_FIND_MS));
+    bed->term = 3; /* it is not the one that it was sent to */
+    welcome_at(bed, "test://fourth");
+    assert_int_equal(bed->ups, 2);
+    bed->term = 4;
+    assert_true(pass_ms(bed, PSI_FIND_MS));
+    welcome_at(bed, "test://fourth");
+    assert_int_equal(bed->ups, 3);
+}
+
+/* If this fails, nobody learns why a member did not follow its master. */
+static void
+test_what_is_not_believed_is_said(void **state)
+{
+    struct bed *bed = *state;
+    char text[256];
+
+    bed->world.untrue = "/tmp/x (PSD_MASTER_FILE): it is a link";
+    cut(bed);
+    bed->world.unreachable = true;
+    assert_false(pass_ms(bed, bed->grace_ms + PSI_DOUBT_MS));
+    psi_master_link_lost_text(&bed->link, text, sizeof(text));
+    assert_non_null(strstr(text, "master test://master lost: silent for 2000 ms: test://"));
+    assert_non_null(
+        strstr(text, "it may be elsewhere, but /tmp/x (PSD_MASTER_FILE): it is a link"));
+}
+
 int
 main(void)
 {
@@ -432,6 +544,12 @@ main(void)
         cmocka_unit_test_setup_teardown(test_a_silent_connection_is_made_anew, set_up_patient,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_an_earlier_life_is_turned_away, set_up_patient,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_it_is_looked_for_where_it_is_said_to_be,
+                                        set_up_patient, tear_down),
+        cmocka_unit_test_setup_teardown(test_an_earlier_life_is_not_looked_for, set_up_patient,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_not_believed_is_said, set_up_patient,
                                         tear_down),
     };
 

@@ -168,6 +168,9 @@ meet(struct psi_peer *peer, const void *payload, size_t bytes, struct psd_error 
         }
         return status;
     }
+    if (peer->events->on_early != NULL && bytes == 0) {
+        return peer->events->on_early(peer->owner, peer, err);
+    }
     return psi_fail(err, PSD_ERR_PROTOCOL, "%s from %s before WELCOME",
                     psi_frame_type_name(peer->inbox.frame.type), peer->address);
 }
@@ -257,6 +260,24 @@ psi_peer_reset(struct psi_peer *peer, const struct psd_error *reason)
         peer->conn->ops->close(peer->conn);
         peer_down(peer, reason);
     }
+}
+
+void
+psi_peer_move(struct psi_peer *peer, const char *address)
+{
+    psi_assert(peer->state != PSI_PEER_UP);
+    if (peer->state == PSI_PEER_OFF) {
+        return;
+    }
+    if (peer->conn != NULL) {
+        peer->conn->ops->close(peer->conn);
+        peer->conn = NULL;
+    }
+    snprintf(peer->address, sizeof(peer->address), "%s", address);
+    peer->state = PSI_PEER_WAITING;
+    peer->due_ns = psi_now_ns(peer->env);
+    peer->backoff_ns = backoff_min_ns;
+    peer->refusals = 0; /* they were another's */
 }
 
 static void

@@ -14,7 +14,7 @@
 
 struct psi_peer;
 
-/* All but on_head are required. They run where the connection's events run. */
+/* All but on_head and on_early are required. They run where the connection's events run. */
 struct psi_peer_events {
     /* Fills in the HELLO of this attempt, which is also what the attempt proves. */
     void (*hello)(void *owner, struct psi_peer *peer, struct psi_hello *hello_p);
@@ -31,6 +31,9 @@ struct psi_peer_events {
     /* (optional) Where the payload of inbox.frame goes. Absent: control bodies only. */
     psd_status (*on_head)(void *owner, struct psi_peer *peer, struct psi_sink *sink_p,
                           struct psd_error *err);
+
+    /* (optional) A frame without payload that comes before WELCOME, in inbox.frame: a question. */
+    psd_status (*on_early)(void *owner, struct psi_peer *peer, struct psd_error *err);
 
     /* A whole frame, in inbox.frame and inbox.meta. */
     psd_status (*on_frame)(void *owner, struct psi_peer *peer, void *payload, size_t bytes,
@@ -71,6 +74,9 @@ void psi_peer_close_after_send(struct psi_peer *peer, uint32_t linger_ms);
 
 /* Breaks the connection as a cut would: on_down, then a new attempt. */
 void psi_peer_reset(struct psi_peer *peer, const struct psd_error *reason);
+
+/* Who is wanted is somewhere else, and is tried there at once. Not while it is up. */
+void psi_peer_move(struct psi_peer *peer, const char *address);
 
 void psi_peer_tick(struct psi_peer *peer, uint64_t now_ns);
 uint64_t psi_peer_next_ns(const struct psi_peer *peer); /* UINT64_MAX: nothing due */

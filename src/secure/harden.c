@@ -100,6 +100,7 @@ enum {
     RULE_PATH = 1,
     RULE_PORT = 2,
     DNS_PORT = 53, /* long answers come by tcp */
+    PATH_BYTES = 4096,
 };
 
 struct ruleset {
@@ -148,6 +149,28 @@ allow_files(int ruleset, const char *const *path)
     }
 }
 
+/* The folder: the file is replaced, not rewritten, and may not be there yet. Nothing else is in it. */
+static void
+allow_folder_of(int ruleset, const char *file)
+{
+    const char *slash = strrchr(file, '/');
+    char folder[PATH_BYTES];
+    const char *const folders[] = {folder, NULL};
+
+    if (slash != NULL && slash != file && (size_t)(slash - file) < sizeof(folder)) {
+        snprintf(folder, sizeof(folder), "%.*s", (int)(slash - file), file);
+        allow_files(ruleset, folders);
+    }
+}
+
+/* A server that may have to look for the master elsewhere, or for other servers, whose ports nobody
+ * knows. */
+static bool
+connects_anywhere(const struct psi_harden_args *args)
+{
+    return args->connects_to_servers || args->master_file != NULL;
+}
+
 static void
 allow_port(int ruleset, uint16_t port)
 {
@@ -187,14 +210,17 @@ lock_files(const struct psi_harden_args *args, struct report *report)
         say(report, false, "landlock: this kernel lacks it");
         return;
     }
-    ruleset = make_ruleset(abi, args->connects_to_servers ? PORTS_BIND : PORTS_ALL,
+    ruleset = make_ruleset(abi, connects_anywhere(args) ? PORTS_BIND : PORTS_ALL,
                            args->shares_with_servers ? SCOPE_SIGNALS : SCOPES_ALL);
     if (ruleset >= 0) {
         allow_files(ruleset, lookup ? naming_files : plain_files);
-        if (args->role == PSI_HARDEN_SERVER && abi >= 4 && !args->connects_to_servers) {
+        if (args->role == PSI_HARDEN_SERVER && abi >= 4 && !connects_anywhere(args)) {
             allow_port(ruleset, args->connect_port);
         }
-        if (lookup && abi >= 4 && !args->connects_to_servers) {
+        if (args->master_file != NULL) {
+            allow_folder_of(ruleset, args->master_file);
+        }
+        if (lookup && abi >= 4 && !connects_anywhere(args)) {
             allow_port(ruleset, DNS_PORT);
         }
     }
@@ -267,6 +293,7 @@ static const int plain_calls[] = {
     SCMP_SYS(futex),
     SCMP_SYS(getcpu),
     SCMP_SYS(lseek),
+    SCMP_SYS(pread64), /* of what it has open: base/resident.h */
     SCMP_SYS(newfstatat),
     SCMP_SYS(restart_syscall),
     SCMP_SYS(rseq),

@@ -15,7 +15,9 @@ enum psi_harden_role { PSI_HARDEN_MASTER, PSI_HARDEN_SERVER };
 struct psi_harden_args {
     bool on; /* false: only say so */
     enum psi_harden_role role;
-    uint16_t connect_port;    /* server: of the master, to which it connects again after a cut */
+    uint16_t connect_port; /* server: of the master, to which it connects again after a cut */
+    const char
+        *master_file; /* server: says where the master is, should it be elsewhere; NULL: it stays */
     bool connects_to_servers; /* server: to others as well, whose ports nobody knows yet */
     bool shares_with_servers; /* server: ... and memory, with those on this host */
     const char *lookup;       /* server: a host name that it still has to look up; NULL: none */

@@ -41,11 +41,12 @@ struct world {
     int socket;     /* TCP, unused */
     int channel[2]; /* two ends of a unix socket that carries descriptors */
     struct sockaddr_in address;
-    const char *lookup; /* a name that is still to be looked up, or NULL */
-    bool shares;        /* memory with other servers of this host */
-    int neighbour;      /* a unix socket of another process ... */
-    int meet;           /* ... and one that was made before the hardening */
-    char line[512];     /* what psi_harden() logged last */
+    const char *lookup;      /* a name that is still to be looked up, or NULL */
+    const char *master_file; /* says where the master is, or NULL */
+    bool shares;             /* memory with other servers of this host */
+    int neighbour;           /* a unix socket of another process ... */
+    int meet;                /* ... and one that was made before the hardening */
+    char line[512];          /* what psi_harden() logged last */
 };
 
 typedef int attempt(struct world *world);
@@ -112,6 +113,7 @@ harden(struct world *world, enum psi_harden_role role, bool on)
         .on = on,
         .role = role,
         .connect_port = ntohs(world->address.sin_port),
+        .master_file = world->master_file,
         .connects_to_servers = world->shares,
         .shares_with_servers = world->shares,
         .lookup = world->lookup,
@@ -555,6 +557,110 @@ test_only_a_server_connects_and_only_to_its_master(void **state)
     }
 }
 
+/* Two files, of which one says where the master is, and comes when the process is hardened. */
+struct folders {
+    char base[32];
+    char folder[48];
+    char file[64];
+    char other[64];
+};
+
+static struct folders folders;
+
+static void
+write_one(const char *path)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "1", 1), 1);
+    close(fd);
+}
+
+static int
+try_read_master_file(struct world *world)
+{
+    char byte;
+    const int fd = open(world->master_file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+    return outcome(fd >= 0 ? read(fd, &byte, 1) - 1 : -1);
+}
+
+static int
+try_read_beside(struct world *world)
+{
+    (void)world;
+    return outcome(open(folders.other, O_RDONLY | O_CLOEXEC));
+}
+
+static int
+try_write_master_file(struct world *world)
+{
+    return outcome(open(world->master_file, O_WRONLY | O_CLOEXEC));
+}
+
+static int
+try_list_folder(struct world *world)
+{
+    (void)world;
+    return outcome(open(folders.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
+/* The file is replaced after the hardening, as it is when a master moves. */
+static void
+expect_of_one_that_looks(attempt *act, int wanted)
+{
+    struct world world;
+    int go[2];
+    int status = 0;
+    char byte;
+    pid_t child;
+
+    open_world(&world);
+    world.master_file = folders.file;
+    assert_int_equal(pipe(go), 0);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        harden(&world, PSI_HARDEN_SERVER, true);
+        _exit(read(go[0], &byte, 1) == 1 ? act(&world) : OTHERWISE);
+    }
+    write_one(folders.other);
+    assert_int_equal(rename(folders.other, folders.file), 0);
+    write_one(folders.other);
+    assert_int_equal(write(go[1], "1", 1), 1);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    close(go[0]);
+    close(go[1]);
+    close_world(&world);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), wanted);
+}
+
+/* If this fails, a hardened server does not find a master that is elsewhere; or it may read or write more than
+ * the one file that says where. */
+static void
+test_a_server_looks_for_a_master_that_moved(void **state)
+{
+    (void)state;
+    need_hardening(true);
+    snprintf(folders.base, sizeof(folders.base), "/tmp/psd-harden-XXXXXX");
+    assert_non_null(mkdtemp(folders.base));
+    snprintf(folders.folder, sizeof(folders.folder), "%s/master", folders.base);
+    snprintf(folders.file, sizeof(folders.file), "%s/address", folders.folder);
+    snprintf(folders.other, sizeof(folders.other), "%s/other", folders.base);
+    assert_int_equal(mkdir(folders.folder, 0700), 0);
+    expect_of_one_that_looks(try_read_master_file, WORKED);
+    expect_of_one_that_looks(try_connect_elsewhere, OTHERWISE); /* refused: nobody listens there */
+    expect_of_one_that_looks(try_write_master_file, DENIED);
+    if (landlock_abi() >= 1) {
+        expect_of_one_that_looks(try_read_beside, DENIED);
+        expect_of_one_that_looks(try_list_folder, DENIED);
+    }
+    assert_int_equal(unlink(folders.file) + unlink(folders.other), 0);
+    assert_int_equal(rmdir(folders.folder) + rmdir(folders.base), 0);
+}
+
 static void
 expect_of_one_that_shares(attempt *act, int wanted)
 {
@@ -936,6 +1042,7 @@ main(void)
         cmocka_unit_test(test_hostile_calls_kill),
         cmocka_unit_test(test_needless_calls_are_denied),
         cmocka_unit_test(test_only_a_server_connects_and_only_to_its_master),
+        cmocka_unit_test(test_a_server_looks_for_a_master_that_moved),
         cmocka_unit_test(test_only_copies_need_their_neighbours),
         cmocka_unit_test(test_only_a_lookup_needs_name_services),
         cmocka_unit_test(test_serving_still_works),

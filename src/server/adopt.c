@@ -403,7 +403,7 @@ open_with(struct lane *lane, struct chunk *chunk, const void *value)
     const struct store_piece piece =
         store->ops->part(store, chunk->place, PSI_PART_VALUE, chunk->current);
 
-    memcpy(piece.base, value, piece.bytes);
+    timed_copy(lane, piece.base, value, piece.bytes);
     store->ops->value_loaded(store, chunk->place, chunk->current);
     open_chunk(lane, chunk, findings.step + 1, false);
     hold_adopted(chunk, findings.step, &findings.pushers, &findings.holders);

@@ -98,7 +98,7 @@ value_in(const struct chunk *chunk, uint32_t buffer)
 
 /* A copy of all parts, one after the other, as they are at this moment. NULL: no memory. */
 static uint8_t *
-copy_all_parts(const struct chunk *chunk, size_t *bytes_p)
+copy_all_parts(struct lane *lane, const struct chunk *chunk, size_t *bytes_p)
 {
     uint8_t *copy;
     uint8_t *at;
@@ -113,7 +113,7 @@ copy_all_parts(const struct chunk *chunk, size_t *bytes_p)
         const struct store_piece piece = chunk_part(chunk, part);
 
         if (piece.bytes > 0) {
-            memcpy(at, piece.base, piece.bytes);
+            timed_copy(lane, at, piece.base, piece.bytes);
             at += piece.bytes;
         }
     }
@@ -147,7 +147,7 @@ answer_all_parts(struct lane *lane, const struct chunk *chunk, const struct park
     if (session == NULL) {
         return;
     }
-    payload.owner = copy_all_parts(chunk, &payload.bytes);
+    payload.owner = copy_all_parts(lane, chunk, &payload.bytes);
     payload.base = payload.owner;
     if (payload.owner == NULL ||
         psi_post_payload(session->guest.conn, &frame, NULL, &payload) != PSD_OK) {

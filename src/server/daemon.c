@@ -28,6 +28,7 @@
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "base/monotonic.h"
+#include "base/resident.h"
 #include "base/signals.h"
 #include "metric/metric.h"
 #include "rpc/identity.h"
@@ -77,9 +78,9 @@ struct process {
     uint32_t cores;         /* that the process may use */
     uint32_t lanes;         /* with a place from the start */
     uint32_t threads;       /* ... and those that stand by, which come behind them */
-    bool has_copies;        /* lanes may lose their places to copies of them */
     uint64_t number;        /* drawn at random: which process this is */
     struct lane_budget budget;
+    struct psi_resident resident;
     struct lane_thread *lane;
 };
 
@@ -134,9 +135,6 @@ follow_place(struct lane_thread *self)
     uint32_t server;
     uint32_t lane;
 
-    if (!self->is_standby && !self->process->has_copies) {
-        return; /* it keeps its place */
-    }
     if (lane_stands_by_now(self->lane, &server, &lane) && self->tls != NULL) {
         psi_identity_standby(name, server, lane);
         psi_tls_name(self->tls, name);
@@ -154,13 +152,15 @@ follow_place(struct lane_thread *self)
 }
 
 /* Does its end mean anything to the others? A guest is sent away when the server whose place it has
- * has been lost again; nobody misses one that stood by, or that has not come to its place: the
- * server was started again first, or the master looks for another. */
+ * has been lost again, or when a master that returned has found another one in it; nobody misses one
+ * that stood by, or that has not come to its place: the server was started again first, or the
+ * master looks for another. */
 static bool
 ended_badly(const struct lane_thread *self)
 {
     const bool sent_away =
-        self->is_guest && (self->exit_code == PSI_EXIT_FENCED || !lane_has_joined(self->lane));
+        self->is_guest && (self->exit_code == PSI_EXIT_FENCED ||
+                           self->exit_code == PSI_EXIT_REFUSED || !lane_has_joined(self->lane));
 
     return self->exit_code != PSI_EXIT_OK && !self->is_standby && !sent_away;
 }
@@ -198,6 +198,9 @@ run_lane(void *argument)
 
         self->first_bad =
             atomic_compare_exchange_strong(&process->bad_code, &none, self->exit_code);
+    } else if (self->is_guest && self->exit_code != PSI_EXIT_OK) {
+        psi_log(process->log, PSI_LOG_WARN, "SENT-AWAY",
+                "a lane that had the place of another server's ends: %s", text);
     }
     linger(self);
     lane_hang_up(self->lane);
@@ -216,7 +219,8 @@ make_lane(struct process *process, const struct server_options *options, uint32_
 {
     struct psi_loop_config loop_config = {.strangers_max = process->strangers_max,
                                           .lends = options->lends,
-                                          .spin_us = options->spin_us};
+                                          .spin_us = options->spin_us,
+                                          .master_file = options->master_file};
     char master_address[PSI_ADDRESS_BYTES];
     const bool is_standby = index >= options->lanes;
     const struct lane_config config = {
@@ -233,6 +237,7 @@ make_lane(struct process *process, const struct server_options *options, uint32_
         .start_timeout_ms = options->start_timeout_ms,
         .kernel = options->kernel,
         .cpu_ns = psi_thread_cpu_ns,
+        .resident = index == 0 ? &process->resident : NULL, /* once */
         .checksum = options->checksum,
         .lends = options->lends,
         .segments_max = process->segments_max,
@@ -273,8 +278,8 @@ start_lane(struct lane_thread *self, uint32_t index, struct psd_error *err)
     return PSD_OK;
 }
 
-/* The master's name is looked up here and, where that succeeds, never again: a master does not
- * move, and a hardened process that needs no name services has fewer ways out. */
+/* The master's name is looked up here and, where that succeeds, never again: a master that moves is at a
+ * number (base/master_file.h), and a hardened process that needs no name services has fewer ways out. */
 static psd_status
 find_master(struct process *process, const struct server_options *options, struct psd_error *err)
 {
@@ -302,6 +307,7 @@ harden(const struct process *process, const struct server_options *options)
                                   .role = PSI_HARDEN_SERVER,
                                   .connect_port = process->master.port,
                                   .connects_to_servers = options->replicas > 0,
+                                  .master_file = options->master_file,
                                   .shares_with_servers = options->replicas > 0 && options->lends,
                                   .lookup = process->master_found ? NULL : process->master.host},
         process->log);
@@ -327,7 +333,6 @@ start_lanes(struct process *process, const struct server_options *options, struc
     process->cores = psi_usable_cores();
     process->lanes = options->lanes;
     process->budget.max = options->memory_max;
-    process->has_copies = options->replicas > 0;
     process->strangers_max = psi_descriptors_for_strangers(descriptors, threads);
     process->segments_max = descriptors / 2 / threads + 1;
     while (status == PSD_OK && process->threads < threads) {
@@ -444,6 +449,7 @@ server_daemon_run(const struct server_options *options, const struct psi_log *lo
 
     process.lane = calloc(count_threads(options), sizeof(*process.lane));
     process.ended = eventfd(0, EFD_CLOEXEC);
+    psi_resident_init(&process.resident);
     status = psi_signals_open(&signals, &err);
     if (getrandom(&process.number, sizeof(process.number), 0) != (ssize_t)sizeof(process.number)) {
         process.number = psi_monotonic_ns() << 16 | (uint64_t)getpid();
@@ -467,6 +473,7 @@ server_daemon_run(const struct server_options *options, const struct psi_log *lo
         exit_code = verdict(&process);
     }
     destroy_lanes(&process);
+    psi_resident_fini(&process.resident);
     close(signals);
     close(process.ended);
     return exit_code;

@@ -130,6 +130,38 @@ hold_flag(const struct chunk *chunk, const struct parked *parked)
 
 /* ---- rounds -------------------------------------------------------------------------------- */
 
+/* Does the sender wait for the result of that step, and cannot keep it? */
+static bool
+will_hold(const struct parked *parked, uint64_t step)
+{
+    return parked->type == PSI_FRAME_PUSH_PULL && parked->step == step &&
+           (parked->flags & PSI_FLAG_KEEPS) == 0;
+}
+
+/* One that gave to the round through another of its host, and was cut off from it, has come by itself:
+ * nobody keeps for it what it is sent. */
+static bool
+has_late_holders(const struct chunk *chunk, uint64_t step)
+{
+    for (const struct parked *parked = chunk->parked; parked != NULL; parked = parked->next) {
+        if (will_hold(parked, step)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void
+add_late_holders(const struct lane *lane, const struct chunk *chunk, struct held_result *held)
+{
+    for (const struct parked *parked = chunk->parked; parked != NULL; parked = parked->next) {
+        if (will_hold(parked, held->step) && lane->view.worker[parked->sender].member) {
+            psi_ranks_add(&held->awaited, parked->sender);
+            psi_ranks_add(&held->holders, parked->sender);
+        }
+    }
+}
+
 /* A round has closed: its gradients are still here, nobody was answered yet. */
 void
 hold_round(struct lane *lane, struct chunk *chunk, const struct closed_round *round)
@@ -139,7 +171,7 @@ hold_round(struct lane *lane, struct chunk *chunk, const struct closed_round *ro
     if (chunk->held != NULL) {
         release_holders(lane, chunk); /* all have given to this round: they have that result */
     }
-    if (!round->has_holders) {
+    if (!round->has_holders && !has_late_holders(chunk, round->step)) {
         return;
     }
     *held = (struct held_result){.step = round->step};
@@ -151,6 +183,7 @@ hold_round(struct lane *lane, struct chunk *chunk, const struct closed_round *ro
             }
         }
     }
+    add_late_holders(lane, chunk, held);
     chunk->held = held;
     psi_fail_point(server_hold_begun);
     release_if_all_have_it(lane, chunk); /* those who would hold it have left */
@@ -198,6 +231,44 @@ hold_repeated(const struct session *session, struct chunk *chunk)
         }
     }
     release_if_all_have_it(session->lane, chunk);
+}
+
+/* The rank holds the last result, whether it keeps it or not. Who has given to the next round has
+ * it. Who speaks for others does not speak for them here: it may be the one that leaves. */
+static void
+hold_last(struct lane *lane, struct chunk *chunk, uint32_t rank)
+{
+    const uint64_t version = chunk->clock.version;
+
+    if (chunk->adopting != NULL || version == chunk->table->first_step) {
+        return; /* it has to be opened first; or nobody has been given anything */
+    }
+    if (chunk->held == NULL) {
+        chunk->held = &chunk->table->held[chunk->place];
+        *chunk->held = (struct held_result){.step = version - 1};
+    }
+    chunk->held->is_asked_for = true;
+    psi_ranks_add(&chunk->held->holders, rank);
+    for (uint32_t other = 0; other < lane->rows; other++) {
+        if (other != rank && lane->view.worker[other].member &&
+            chunk->clock.next[other] <= version) {
+            psi_ranks_add(&chunk->held->awaited, other);
+            ask(lane, chunk, other);
+        }
+    }
+    release_if_all_have_it(lane, chunk);
+}
+
+/* The same when nobody holds the result, because all who gave to the round keep it. */
+void
+hold_repeated_alone(const struct session *session, struct chunk *chunk)
+{
+    const struct psi_frame *frame = &session->guest.inbox.frame;
+
+    if (psi_frame_wants_value(frame->type) && (frame->flags & PSI_FLAG_KEEPS) == 0 &&
+        frame->step + 1 == chunk->clock.version) {
+        hold_last(session->lane, chunk, session->rank);
+    }
 }
 
 /* The session's current frame is a gradient of the next round: its sender has the result. */
@@ -254,31 +325,6 @@ hold_rank_left(struct lane *lane, uint32_t rank)
 }
 
 /* ---- leaving ------------------------------------------------------------------------------- */
-
-/* The rank holds the last result, whether it keeps it or not. Who has given to the next round has
- * it. Who speaks for others does not speak for them here: it may be the one that leaves. */
-static void
-hold_last(struct lane *lane, struct chunk *chunk, uint32_t rank)
-{
-    const uint64_t version = chunk->clock.version;
-
-    if (chunk->adopting != NULL || version == chunk->table->first_step) {
-        return; /* it has to be opened first; or nobody has been given anything */
-    }
-    if (chunk->held == NULL) {
-        chunk->held = &chunk->table->held[chunk->place];
-        *chunk->held = (struct held_result){.step = version - 1};
-    }
-    psi_ranks_add(&chunk->held->holders, rank);
-    for (uint32_t other = 0; other < lane->rows; other++) {
-        if (other != rank && lane->view.worker[other].member &&
-            chunk->clock.next[other] <= version) {
-            psi_ranks_add(&chunk->held->awaited, other);
-            ask(lane, chunk, other);
-        }
-    }
-    release_if_all_have_it(lane, chunk);
-}
 
 /* The chunk has just been opened by what workers have told. */
 void
@@ -345,29 +391,19 @@ hold_let_go(struct lane *lane)
     }
 }
 
-static bool
-somebody_leaves(const struct lane *lane)
-{
-    bool leaves = false;
-
-    for (uint32_t rank = 0; rank < lane->rows; rank++) {
-        leaves = leaves || (lane->sessions[rank] != NULL && lane->sessions[rank]->leaves);
-    }
-    return leaves;
-}
-
 /* The worker is here again: what it was asked may have been lost. */
 void
 hold_ask_again(struct lane *lane, uint32_t rank)
 {
-    if (!lane->job.survives || !somebody_leaves(lane)) {
+    if (!lane->job.survives) {
         return;
     }
     for (struct table *table = lane->tables; table != NULL; table = table->next) {
         for (uint64_t i = 0; table->held != NULL && i < table->chunk_count; i++) {
             const struct chunk *chunk = &table->chunks[i];
 
-            if (chunk->held != NULL && psi_ranks_has(&chunk->held->awaited, rank)) {
+            if (chunk->held != NULL && chunk->held->is_asked_for &&
+                psi_ranks_has(&chunk->held->awaited, rank)) {
                 ask(lane, chunk, rank);
             }
         }

@@ -133,6 +133,50 @@ test_a_repeated_push_is_told_to_hold(void **state)
     lane_bed_stop(bed);
 }
 
+/* If this fails, a worker that gave through another of its host, and is cut off from it, gets a result by
+ * itself, goes on, and nobody can show that result if the server dies then. */
+static void
+test_who_comes_by_itself_is_told_to_hold(void **state)
+{
+    struct lane_bed *bed = sums_start(3, 1);
+
+    (void)state;
+    close_step(bed, 0, (uint16_t[]){KEEPS, KEEPS, KEEPS});
+    world_hang_up(bed->worker[1]->line, "cut"); /* what it was sent may not have come */
+    world_settle(&bed->world);
+    sums_push(bed, 2, (struct sums_push){.request = 2, .value = 4});
+    assert_int_equal(sums_value_flags(bed, 2), 0); /* that of the round */
+    assert_int_equal(sums_value_flags(bed, 2), PSI_FLAG_HOLD);
+    sums_got(bed, 2, 0, 0);
+    assert_true(sums_asked(bed, 0, 0, 0, 1));
+    sums_got(bed, 0, 0, 0);
+    bed->worker[1] = meet(bed, 1, 1);
+    assert_true(sums_asked(bed, 1, 0, 0, 1));
+    assert_false(sums_released(bed, 2, 0, 0, 1));
+    sums_got(bed, 1, 0, 0);
+    assert_true(sums_released(bed, 2, 0, 0, 1));
+    lane_bed_stop(bed);
+}
+
+/* If this fails, the same is lost if it comes before its round is over. */
+static void
+test_who_comes_by_itself_early_is_told_to_hold(void **state)
+{
+    struct lane_bed *bed = sums_start(2, 1);
+
+    (void)state;
+    sums_push(bed, 1, (struct sums_push){.request = 1, .flags = KEEPS, .value = 2});
+    sums_push(bed, 1, (struct sums_push){.request = 2, .value = 2});
+    sums_push(bed, 0, (struct sums_push){.request = 1, .flags = KEEPS, .value = 1});
+    assert_int_equal(sums_value_flags(bed, 0), PSI_FLAG_HOLD);
+    assert_int_equal(sums_value_flags(bed, 1), PSI_FLAG_HOLD);
+    sums_got(bed, 1, 0, 0);
+    assert_false(sums_released(bed, 1, 0, 0, 1));
+    sums_got(bed, 0, 0, 0);
+    assert_true(sums_released(bed, 1, 0, 0, 1));
+    lane_bed_stop(bed);
+}
+
 /* If this fails, a GOT that was lost with its connection holds others up although its worker has
  * long gone on. */
 static void
@@ -332,6 +376,8 @@ main(void)
         cmocka_unit_test(test_the_last_got_releases),
         cmocka_unit_test(test_got_again_is_answered),
         cmocka_unit_test(test_a_repeated_push_is_told_to_hold),
+        cmocka_unit_test(test_who_comes_by_itself_is_told_to_hold),
+        cmocka_unit_test(test_who_comes_by_itself_early_is_told_to_hold),
         cmocka_unit_test(test_who_gives_to_the_next_round_has_the_result),
         cmocka_unit_test(test_who_has_left_is_not_awaited),
         cmocka_unit_test(test_a_push_without_a_value_holds_nobody_up),

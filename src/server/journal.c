@@ -109,28 +109,55 @@ resume_of(struct known_table *table, uint32_t rank)
 }
 
 psd_status
+journal_resume_table(struct lane *lane, uint32_t id, uint32_t rank, uint64_t step,
+                     struct psd_error *err)
+{
+    struct known_table *table = id < PSI_TABLES_MAX ? known(lane, id) : NULL;
+    struct known_resume *resume = table == NULL ? NULL : resume_of(table, rank);
+
+    if (resume == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory to keep in mind where worker %u goes on",
+                        rank);
+    }
+    *resume = (struct known_resume){.rank = rank, .step = step};
+    return PSD_OK;
+}
+
+psd_status
 journal_resume(struct lane *lane, const struct psi_view *view, struct psd_error *err)
 {
-    for (uint32_t i = 0; i < view->tables && view->change == PSI_VIEW_WORKER_REPLACED; i++) {
-        struct known_table *table =
-            view->table[i].id < PSI_TABLES_MAX ? known(lane, view->table[i].id) : NULL;
-        struct known_resume *resume = table == NULL ? NULL : resume_of(table, view->who);
+    psd_status status = PSD_OK;
 
-        if (resume == NULL) {
-            return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory to keep view %u in mind", view->id);
-        }
-        *resume = (struct known_resume){.rank = view->who, .step = view->table[i].left_at};
+    for (uint32_t i = 0; i < view->tables && view->change == PSI_VIEW_WORKER_REPLACED; i++) {
+        status = status == PSD_OK ? journal_resume_table(lane, view->table[i].id, view->who,
+                                                         view->table[i].left_at, err)
+                                  : status;
     }
-    return PSD_OK;
+    return status;
+}
+
+bool
+journal_resume_at(const struct lane *lane, uint32_t id, uint32_t index, uint32_t *rank_p,
+                  uint64_t *step_p)
+{
+    const struct known_table *table =
+        id < lane->journal.table_count ? &lane->journal.tables[id] : NULL;
+
+    if (table == NULL || index >= table->resumes) {
+        return false;
+    }
+    *rank_p = table->resume[index].rank;
+    *step_p = table->resume[index].step;
+    return true;
 }
 
 /* Numbers only grow. */
 static void
 cross_out(struct psi_crossed *all, const struct psi_crossed *more)
 {
-    for (uint32_t i = 0; i < more->servers; i++) {
-        if (i >= all->servers) {
-            all->number[all->servers++] = 0;
+    for (uint32_t i = 0; i < more->places; i++) {
+        if (i >= all->places) {
+            all->number[all->places++] = 0;
         }
         if (more->number[i] > all->number[i]) {
             all->number[i] = more->number[i];

@@ -190,7 +190,8 @@ on_down(void *owner, const struct psd_error *reason)
 {
     const struct lane *lane = owner;
 
-    psi_log(&lane->log, PSI_LOG_DEBUG, "MASTER-GONE", "%s: %s", lane->master_address, reason->text);
+    psi_log(&lane->log, PSI_LOG_DEBUG, "MASTER-GONE", "%s: %s", lane->master.peer.address,
+            reason->text);
 }
 
 static void
@@ -206,7 +207,7 @@ on_refused(void *owner, const struct psi_verdict *verdict)
                 lane->master.peer.unproved          ? PSI_EXIT_AUTH
                 : verdict->status == PSD_ERR_FENCED ? PSI_EXIT_FENCED
                                                     : PSI_EXIT_REFUSED,
-                "refused by the master at %s: %s", lane->master_address, verdict->text);
+                "refused by the master at %s: %s", lane->master.peer.address, verdict->text);
 }
 
 static psd_status
@@ -484,7 +485,7 @@ tell_waiting(struct lane *lane, uint64_t now_ns)
 
     if (now_ns >= waiting_line_ns(lane)) {
         psi_log(&lane->log, PSI_LOG_INFO, "MASTER-WAITING",
-                "waiting for the master at %s (last attempt: %s)", lane->master_address,
+                "waiting for the master at %s (last attempt: %s)", lane->master.peer.address,
                 reason[0] != '\0' ? reason : "no answer yet");
         lane->waiting_line_ns = now_ns + WAITING_MS * MS_NS;
     }
@@ -512,7 +513,7 @@ lane_tick(struct lane *lane)
     tell_waiting(lane, now_ns);
     if (now_ns >= start_ns(lane)) {
         lane_finish(lane, PSI_EXIT_START_TIMEOUT, "master %s did not answer in %u ms: %s",
-                    lane->master_address, lane->config.start_timeout_ms,
+                    lane->master.peer.address, lane->config.start_timeout_ms,
                     lane->master.peer.reason.text);
         return;
     }
@@ -540,6 +541,7 @@ lane_next_ns(const struct lane *lane)
     const uint64_t master_ns = psi_master_link_next_ns(&lane->master);
     const uint64_t want_ns = want_next_ns(lane);
     const uint64_t line_ns = waiting_line_ns(lane);
+    const uint64_t report_ns = view_report_next_ns(lane);
     uint64_t next_ns = start_ns(lane);
 
     if (lane->finished) {
@@ -548,7 +550,7 @@ lane_next_ns(const struct lane *lane)
     next_ns = master_ns < next_ns ? master_ns : next_ns;
     next_ns = want_ns < next_ns ? want_ns : next_ns;
     next_ns = line_ns < next_ns ? line_ns : next_ns;
-    next_ns = lane->report_ns < next_ns ? lane->report_ns : next_ns;
+    next_ns = report_ns < next_ns ? report_ns : next_ns;
     if (lane->pair != NULL) {
         const uint64_t pair_ns = pair_next_ns(lane);
 

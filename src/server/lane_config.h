@@ -9,6 +9,8 @@
 
 #include "store/level.h"
 
+struct psi_resident;
+
 /* What the tables of all lanes of a process take, copies of other servers' included.
  *
  * Thread: any. */
@@ -33,10 +35,11 @@ struct lane_config {
     uint64_t copy_bytes;        /* bytes for sums on their way to its copy; 0: 8 MiB */
     uint32_t start_timeout_ms;  /* for the master to be found */
     enum kernel_level kernel;
-    uint64_t (*cpu_ns)(void); /* what its thread has used (optional): metrics */
-    bool checksum;            /* payload checksums on values */
-    bool lends;               /* workers on this host may read values where they are ... */
-    uint32_t segments_max;    /* ... of so many tables; each takes a descriptor; 0: of all */
+    uint64_t (*cpu_ns)(void);            /* what its thread has used (optional): metrics */
+    const struct psi_resident *resident; /* (optional) that of its process; outlives the lane */
+    bool checksum;                       /* payload checksums on values */
+    bool lends;            /* workers on this host may read values where they are ... */
+    uint32_t segments_max; /* ... of so many tables; each takes a descriptor; 0: of all */
 };
 
 #endif

@@ -255,6 +255,31 @@ test_a_round_is_told_when_the_copy_has_it(void **state)
     stop(&two);
 }
 
+/* If this fails, what a server's copy answers it is missing from the queue that people see: that line is no worker's. */
+static void
+test_what_waits_for_another_server_is_counted(void **state)
+{
+    const struct psi_subscribe subscribe = {.every_ms = 500, .metrics = true};
+    struct two two = pair_up(lane_bed_start_surviving(2));
+    const struct psi_metrics *metrics = lane_metrics(two.copy->lane);
+
+    (void)state;
+    settle(&two);
+    open_kind(two.owner, 0, PSD_INIT_ZERO);
+    settle(&two);
+    world_set_flow(two.from_owner->line, WORLD_FLOW_SLOW);
+    push(two.owner, 0, 0, 1, 1);
+    push(two.owner, 1, 0, 1, 2);
+    assert_true(to_copy(&two, 1000) > 0);
+    WORLD_SAY(&two.copy->world, two.copy->master->line,
+              &(struct psi_frame){.type = PSI_FRAME_SUBSCRIBE}, subscribe, &subscribe);
+    assert_true(psi_metric_get(metrics, PSI_METRIC_SEND_QUEUE) > 0);
+    world_set_flow(two.from_owner->line, WORLD_FLOW_FAST);
+    world_wait(&two.copy->world, 500);
+    assert_int_equal(psi_metric_get(metrics, PSI_METRIC_SEND_QUEUE), 0);
+    stop(&two);
+}
+
 /* If this fails, a copy that begins while the job trains stops it, or is taken for whole before it
  * has what was told meanwhile. */
 static void
@@ -782,11 +807,229 @@ test_a_promoted_copy_that_is_refused_forgets(void **state)
     stop(&two);
 }
 
+/* ---- jobs that wait for replacements ------------------------------------------------------- */
+
+/* The job says so before any table is opened. */
+static struct lane_bed *
+start_waiting(void)
+{
+    struct lane_bed *bed = lane_bed_start_surviving(2);
+
+    bed->lane->job.policy = PSI_DEATH_WAIT;
+    return bed;
+}
+
+static struct two
+pair_up_waiting(struct lane_bed *owner)
+{
+    struct two two = pair_up(owner);
+
+    two.copy->lane->job.policy = PSI_DEATH_WAIT;
+    return two;
+}
+
+static void
+assert_same_last_value(const struct two *two)
+{
+    const struct store_piece a = chunk_last_value(chunk_of(two->owner));
+    const struct store_piece b = chunk_last_value(chunk_of(two->copy));
+
+    assert_int_equal(a.bytes, BYTES);
+    assert_int_equal(b.bytes, BYTES);
+    assert_memory_equal(a.base, b.base, BYTES);
+}
+
+/* If this fails, a replacement that repeats a step finds no values for it where a server died. */
+static void
+test_a_copy_has_the_version_before(void **state)
+{
+    struct lane_bed *bed = start_waiting();
+    struct two two;
+
+    (void)state;
+    open_kind(bed, 0, PSD_INIT_ZERO);
+    for (uint32_t step = 0; step < 3; step++) { /* an odd number: the buffers have changed places */
+        push(bed, 0, step, step + 1, 1 + (float)step);
+        push(bed, 1, step, step + 1, 2);
+    }
+    two = pair_up_waiting(bed);
+    settle(&two);
+    assert_same(&two); /* by a snapshot ... */
+    assert_same_last_value(&two);
+    push(bed, 0, 3, 4, 5);
+    push(bed, 1, 3, 4, 6);
+    settle(&two);
+    assert_same(&two); /* ... and by a change */
+    assert_same_last_value(&two);
+    stop(&two);
+}
+
+/* The first step that the rank may still have to give, by what the lane tells; UINT64_MAX: it does not
+ * tell yet. */
+static uint64_t
+reported_step(struct lane_bed *bed)
+{
+    const struct world_heard *heard = hear(bed->master, PSI_FRAME_VIEW_ACK);
+    struct psi_given given[2];
+    struct psi_view_ack ack = {.given = given};
+
+    if (heard == NULL) {
+        return UINT64_MAX;
+    }
+    assert_int_equal(psi_view_ack_decode(heard->body, heard->frame.payload_bytes, &ack, NULL),
+                     PSD_OK);
+    assert_int_equal(ack.tables, 1);
+    return given[0].next_min;
+}
+
+/* If this fails, a replacement does not give again what its predecessor gave to a round that is open: that
+ * dies with the server, and the job waits for ever. */
+static void
+test_what_is_in_an_open_round_is_given_again(void **state)
+{
+    struct two two = pair_up_waiting(start_waiting());
+
+    (void)state;
+    open_kind(two.owner, 0, PSD_INIT_ZERO);
+    settle(&two);
+    push(two.owner, 1, 0, 1, 2);
+    propose_only(two.owner, 1, false);
+    assert_int_equal(reported_step(two.owner), 0);
+    stop(&two);
+}
+
+/* If this fails, the round closes with what the predecessor gave, and the others go on, before the
+ * replacement has fetched the weights of that step: it asks for them for ever. */
+static void
+test_a_round_waits_for_what_is_given_again(void **state)
+{
+    struct two two = pair_up_waiting(start_waiting());
+
+    (void)state;
+    open_kind(two.owner, 0, PSD_INIT_ZERO);
+    settle(&two);
+    push(two.owner, 1, 0, 1, 2);
+    propose(two.owner, 1, false);
+    commit(two.owner, &(struct psi_view_table){.id = TABLE, .left_at = 0}, 1, false);
+    settle(&two);
+    push(two.owner, 0, 0, 1, 1);
+    settle(&two);
+    assert_int_equal(chunk_of(two.owner)->clock.version, 0);
+    two.owner->worker[1] = meet(two.owner, 1, (uint16_t)two.owner->member[1].incarnation);
+    push(two.owner, 1, 0, 1, 2);
+    settle(&two);
+    assert_int_equal(chunk_of(two.owner)->clock.version, 1);
+    assert_true(is_acked(two.owner, 0));
+    assert_same(&two);
+    stop(&two);
+}
+
+/* If this fails, a replacement does not give again what its predecessor gave to a round that has closed, and
+ * that the copy does not have. */
+static void
+test_what_was_given_is_told_when_the_copy_has_it(void **state)
+{
+    for (unsigned stale = 0; stale < 2; stale++) {
+        struct two two = pair_up_waiting(start_waiting());
+
+        (void)state;
+        open_kind(two.owner, stale, PSD_INIT_ZERO);
+        settle(&two);
+        push(two.owner, 0, 0, 1, 1);
+        push(two.owner, 1, 0, 1, 2);
+        propose_only(two.owner, 1, false);
+        assert_true(reported_step(two.owner) == UINT64_MAX);
+        assert_true(lane_next_ns(two.owner->lane) > two.owner->world.now_ns); /* nor does it spin */
+        settle(&two);
+        assert_int_equal(reported_step(two.owner), 1);
+        stop(&two);
+    }
+}
+
+/* If this fails, a lane that waits for its copy to have what it tells of waits for one that is gone. */
+static void
+test_a_lane_without_its_copy_tells_at_once(void **state)
+{
+    struct two two = pair_up_waiting(start_waiting());
+
+    (void)state;
+    open_kind(two.owner, 0, PSD_INIT_ZERO);
+    settle(&two);
+    push(two.owner, 0, 0, 1, 1);
+    push(two.owner, 1, 0, 1, 2);
+    propose_only(two.owner, 1, false);
+    assert_true(reported_step(two.owner) == UINT64_MAX);
+    unpair(two.owner);
+    assert_int_equal(reported_step(two.owner), 1);
+    stop(&two);
+}
+
+/* If this fails, only those who die know where a replacement goes on: another life of the master lets it
+ * begin anew. */
+static void
+test_a_copy_knows_where_replacements_go_on(void **state)
+{
+    const struct psi_view_table resume = {.id = TABLE, .left_at = 1};
+    uint32_t rank = 0;
+    uint64_t step = 0;
+
+    (void)state;
+    for (unsigned later = 0; later < 2; later++) { /* the copy is made after that, or before */
+        struct lane_bed *bed = start_waiting();
+        struct two two = {0};
+
+        open_kind(bed, 0, PSD_INIT_ZERO);
+        push(bed, 0, 0, 1, 1);
+        push(bed, 1, 0, 1, 2);
+        if (later == 0) {
+            two = pair_up_waiting(bed);
+            settle(&two);
+        }
+        propose(bed, 1, false);
+        commit(bed, &resume, 1, false);
+        if (later == 1) {
+            commit(bed, NULL, 0, false); /* not the last view */
+            two = pair_up_waiting(bed);
+        }
+        settle(&two);
+        assert_true(journal_resume_at(two.copy->lane, TABLE, 0, &rank, &step));
+        assert_int_equal(rank, 1);
+        assert_int_equal(step, 1);
+        stop(&two);
+    }
+}
+
+/* If this fails, a sum that a replacement asks for again is gone with the server. */
+static void
+test_sums_are_copied_where_steps_are_repeated(void **state)
+{
+    struct two two = pair_up_waiting(start_waiting());
+
+    (void)state;
+    settle(&two);
+    open_table(two.owner, TABLE,
+               &(struct psd_table_args){.struct_size = sizeof(struct psd_table_args),
+                                        .name = "w",
+                                        .dtype = PSD_F32,
+                                        .dims = 1,
+                                        .shape = {ELEMENTS},
+                                        .use = PSD_USE_SUM});
+    settle(&two);
+    push(two.owner, 0, 0, 1, 1);
+    push(two.owner, 1, 0, 1, 2);
+    assert_false(is_acked(two.owner, 0));
+    settle(&two);
+    assert_true(is_acked(two.owner, 0));
+    assert_same(&two);
+    stop(&two);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_round_is_told_when_the_copy_has_it),
+        cmocka_unit_test(test_what_waits_for_another_server_is_counted),
         cmocka_unit_test(test_a_copy_that_comes_later_joins_by_and_by),
         cmocka_unit_test(test_only_the_master_lets_a_lane_go_alone),
         cmocka_unit_test(test_a_copy_that_is_not_reached_is_given_up_while_nothing_changes),
@@ -805,6 +1048,13 @@ main(void)
         cmocka_unit_test(test_many_changes_become_one),
         cmocka_unit_test(test_nothing_is_done_by_a_view_that_the_copy_lacks),
         cmocka_unit_test(test_a_promoted_copy_that_is_refused_forgets),
+        cmocka_unit_test(test_a_copy_has_the_version_before),
+        cmocka_unit_test(test_what_is_in_an_open_round_is_given_again),
+        cmocka_unit_test(test_a_round_waits_for_what_is_given_again),
+        cmocka_unit_test(test_what_was_given_is_told_when_the_copy_has_it),
+        cmocka_unit_test(test_a_lane_without_its_copy_tells_at_once),
+        cmocka_unit_test(test_a_copy_knows_where_replacements_go_on),
+        cmocka_unit_test(test_sums_are_copied_where_steps_are_repeated),
     };
 
     return cmocka_run_group_tests_name("lane_pair", tests, NULL, NULL);

@@ -68,7 +68,7 @@ load(struct session *session, struct chunk *chunk, unsigned part, const void *pa
         value_about_to_change(session->lane, chunk, chunk->current);
     }
     if (!brings_step_only(chunk, frame)) {
-        memcpy(chunk_part(chunk, part).base, payload, frame->payload_bytes);
+        timed_copy(session->lane, chunk_part(chunk, part).base, payload, frame->payload_bytes);
     }
     if (part != PSI_PART_VALUE) {
         return;

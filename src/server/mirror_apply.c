@@ -141,10 +141,11 @@ apply_change(struct lane *lane, const struct psi_frame *frame, const uint8_t *pa
 /* ---- whole chunks -------------------------------------------------------------------------- */
 
 static psd_status
-take_parts(struct chunk *chunk, const uint8_t *payload, size_t bytes, size_t head,
-           struct psd_error *err)
+take_parts(struct lane *lane, struct chunk *chunk, const uint8_t *payload, size_t bytes,
+           size_t head, struct psd_error *err)
 {
-    size_t whole = head;
+    const struct store_piece last = chunk_last_value(chunk);
+    size_t whole = head + last.bytes;
     const uint8_t *at = payload + head;
 
     for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
@@ -158,9 +159,12 @@ take_parts(struct chunk *chunk, const uint8_t *payload, size_t bytes, size_t hea
         const struct store_piece piece = chunk_part(chunk, part);
 
         if (piece.bytes > 0) {
-            memcpy(piece.base, at, piece.bytes);
+            timed_copy(lane, piece.base, at, piece.bytes);
             at += piece.bytes;
         }
+    }
+    if (last.bytes > 0) {
+        timed_copy(lane, last.base, at, last.bytes);
     }
     return PSD_OK;
 }
@@ -185,7 +189,7 @@ apply_snapshot(struct lane *lane, const struct psi_frame *frame, const uint8_t *
                           snapshot.ranks, lane->rows);
     }
     if (status == PSD_OK) {
-        status = take_parts(chunk, payload, bytes,
+        status = take_parts(lane, chunk, payload, bytes,
                             psi_snapshot_bytes(snapshot.ranks, snapshot.marked), err);
     }
     if (status != PSD_OK) {
@@ -236,6 +240,8 @@ static psd_status
 apply_view(struct lane *lane, const void *payload, size_t bytes, struct psd_error *err)
 {
     void *copy = malloc(bytes + 1);
+    struct psi_view view;
+    psd_status status;
 
     if (copy == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory to keep a view in mind");
@@ -246,7 +252,12 @@ apply_view(struct lane *lane, const void *payload, size_t bytes, struct psd_erro
     free(lane->mirror->view);
     lane->mirror->view = copy;
     lane->mirror->view_bytes = bytes;
-    return PSD_OK;
+    status = psi_view_decode_new(payload, bytes, &view, err);
+    if (status == PSD_OK) {
+        status = journal_resume(lane, &view, err);
+        psi_view_fini(&view);
+    }
+    return status;
 }
 
 psd_status
@@ -264,6 +275,8 @@ mirror_apply(struct lane *lane, const struct psi_frame *frame, const void *paylo
         table_drop(lane, frame->table);
         journal_drop(lane, frame->table);
         return PSD_OK;
+    case PSI_FRAME_TABLE_RESUME:
+        return journal_resume_table(lane, frame->table, frame->rank, frame->step, err);
     case PSI_FRAME_VIEW_COMMIT:
         return apply_view(lane, payload, bytes, err);
     case PSI_FRAME_STEP_STATE:

@@ -223,6 +223,7 @@ server_options_read(int argc, char *const *argv, struct server_options *options_
         return status;
     }
     options_p->index = given.index;
+    options_p->master_file = psi_environment("PSD_MASTER_FILE");
     snprintf(options_p->master_address, sizeof(options_p->master_address), "%s",
              given.master_address);
     size_process(&given, &settings, options_p);

@@ -25,6 +25,7 @@ struct server_options {
     uint32_t spin_us; /* looks so long before it sleeps */
     char name[24];    /* "server0": for the log */
     char master_address[PSI_ADDRESS_BYTES];
+    const char *master_file; /* says where it is, when it is elsewhere; NULL: nobody does */
     uint32_t replicas; /* copies of what this server holds, in others, and the other way round */
     bool harden;
     struct daemon_security security; /* the caller's to destroy */

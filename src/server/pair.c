@@ -29,7 +29,7 @@ enum {
 bool
 pair_has_table(const struct table *table)
 {
-    return !psi_spec_survives(&table->spec);
+    return !table->is_remade;
 }
 
 void
@@ -128,6 +128,7 @@ acked(struct lane *lane, const struct psi_frame *frame, struct psd_error *err)
     if (lacked_view && pair_has_view(lane)) {
         rounds_try_close_all(lane);
     }
+    view_report_look(lane, psi_now_ns(lane->env));
     return PSD_OK;
 }
 
@@ -177,6 +178,26 @@ chunks_begin(struct lane *lane, struct table *table)
     }
 }
 
+/* Where replacements of workers go on: another life of the master may ask the copy alone. */
+static bool
+tell_resumes(struct lane *lane, uint32_t table)
+{
+    uint32_t rank;
+    uint64_t step;
+
+    for (uint32_t i = 0; journal_resume_at(lane, table, i, &rank, &step); i++) {
+        struct parcel *parcel = parcel_of_body(PSI_FRAME_TABLE_RESUME, table, NULL, 0);
+
+        if (parcel == NULL) {
+            return false;
+        }
+        parcel->frame.rank = (uint16_t)rank;
+        parcel->frame.step = step;
+        pair_enqueue(lane, parcel);
+    }
+    return true;
+}
+
 /* Everything that the lane has so far: small things now, chunks one after the other later. */
 static void
 tell_all(struct lane *lane)
@@ -195,11 +216,13 @@ tell_all(struct lane *lane)
         }
         chunks_begin(lane, table);
         parcel = parcel_of_body(PSI_FRAME_TABLE_OPEN, table->id, body, bytes);
-        if (parcel == NULL) {
+        if (parcel != NULL) {
+            pair_enqueue(lane, parcel);
+        }
+        if (parcel == NULL || !tell_resumes(lane, table->id)) {
             pair_break(lane, "no memory to tell it of table %s", table->spec.name);
             return;
         }
-        pair_enqueue(lane, parcel);
     }
     if (!pair_steps_begin(lane)) {
         pair_break(lane, "no memory to tell it of the global step");
@@ -265,6 +288,7 @@ go_alone(struct lane *lane)
     }
     psi_fail_point(server_pair_alone);
     rounds_try_close_all(lane);
+    view_report_look(lane, psi_now_ns(lane->env));
 }
 
 psd_status

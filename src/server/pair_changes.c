@@ -79,7 +79,8 @@ pair_changed(struct lane *lane, struct chunk *chunk, const struct closed_round *
     if (parcel == NULL) { /* a single gradient, or none */
         parcel = pair_about_to_change(lane, chunk, round);
         if (parcel != NULL && round->leaf_count > 0) {
-            memcpy(parcel_sum(parcel), round->leaves[0].data, parcel->bytes - PSI_CHANGE_BYTES);
+            timed_copy(lane, parcel_sum(parcel), round->leaves[0].data,
+                       parcel->bytes - PSI_CHANGE_BYTES);
         }
     }
     if (chunk->copy.mode != COPY_PAIRED) {

@@ -135,6 +135,28 @@ pair_table_dropped(struct lane *lane, const struct table *table)
     }
 }
 
+/* Of a chunk that is not PAIRED the copy hears before it may take the place. */
+static bool
+is_on_its_way(const struct pair *pair, const struct chunk *chunk)
+{
+    return chunk->copy.mode == COPY_PAIRED && chunk->marks == NULL &&
+           (chunk->copy.is_behind || chunk->copy.last > pair->acked);
+}
+
+bool
+pair_has_all_given(const struct lane *lane)
+{
+    for (const struct table *table = lane->pair == NULL ? NULL : lane->tables; table != NULL;
+         table = table->next) {
+        for (uint64_t i = 0; i < table->chunk_count; i++) {
+            if (is_on_its_way(lane->pair, &table->chunks[i])) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 /* ---- snapshots, by turns ------------------------------------------------------------------- */
 
 /* A chunk that is ALONE; NULL: none whose memory is ready. */

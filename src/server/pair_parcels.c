@@ -85,7 +85,7 @@ note_clocks(const struct lane *lane, const struct chunk *chunk, uint64_t *next)
 }
 
 struct parcel *
-parcel_of_chunk(const struct lane *lane, const struct chunk *chunk)
+parcel_of_chunk(struct lane *lane, const struct chunk *chunk)
 {
     uint64_t next[PSI_RANKS_MAX];
     const struct psi_snapshot snapshot = {
@@ -99,7 +99,8 @@ parcel_of_chunk(const struct lane *lane, const struct chunk *chunk)
         .marks = chunk->marks,
     };
     const size_t head = psi_snapshot_bytes(snapshot.ranks, snapshot.marked);
-    size_t bytes = head;
+    const struct store_piece last = chunk_last_value(chunk);
+    size_t bytes = head + last.bytes;
     struct parcel *parcel;
     struct psi_pack pack;
     uint8_t *at;
@@ -122,9 +123,12 @@ parcel_of_chunk(const struct lane *lane, const struct chunk *chunk)
         const struct store_piece piece = chunk_part(chunk, part);
 
         if (piece.bytes > 0) {
-            memcpy(at, piece.base, piece.bytes);
+            timed_copy(lane, at, piece.base, piece.bytes);
             at += piece.bytes;
         }
+    }
+    if (last.bytes > 0) {
+        timed_copy(lane, at, last.base, last.bytes);
     }
     return parcel;
 }

@@ -163,7 +163,7 @@ void parcel_tell_change(struct parcel *parcel, const struct chunk *chunk,
                         const struct closed_round *round);
 
 /* What is said of a chunk, a table, a view, the global step. NULL: no memory. */
-struct parcel *parcel_of_chunk(const struct lane *lane, const struct chunk *chunk);
+struct parcel *parcel_of_chunk(struct lane *lane, const struct chunk *chunk);
 struct parcel *parcel_of_body(uint8_t type, uint32_t table, const void *body, size_t bytes);
 struct parcel *parcel_of_steps(const struct lane *lane, uint32_t rank, uint32_t count);
 
@@ -199,6 +199,10 @@ void pair_send_snapshots(struct lane *lane);
 void pair_loaded(struct lane *lane, struct chunk *chunk);
 void pair_table_opened(struct lane *lane, struct table *table, const void *body, size_t bytes);
 void pair_table_dropped(struct lane *lane, const struct table *table);
+
+/* Has the copy, if there is one, all changes so far that are known by the steps of ranks? (Not those of
+ * asynchronous tables, which nobody resumes.) */
+bool pair_has_all_given(const struct lane *lane);
 
 /* ----------------------------------------------------------------------- pair_changes.c --- */
 

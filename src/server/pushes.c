@@ -335,6 +335,8 @@ decline(const struct session *session, struct chunk *chunk, enum psi_admission a
         psi_fail_point(server_push_repeated);
         if (chunk->held != NULL) {
             hold_repeated(session, chunk);
+        } else if (chunk->table->held != NULL) {
+            hold_repeated_alone(session, chunk);
         }
         return answer_or_park(chunk, session, err);
     case PSI_ADMIT_DROPPED:

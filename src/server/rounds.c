@@ -144,7 +144,7 @@ finish_round(struct lane *lane, struct chunk *chunk, const struct closed_round *
 {
     lane->replicate(lane, chunk, round);
     psi_fail_point(server_round_handed_over);
-    if (round->has_holders || chunk->held != NULL) {
+    if (chunk->table->held != NULL) {
         hold_round(lane, chunk, round);
     }
     release_slots(lane, chunk);

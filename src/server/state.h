@@ -111,6 +111,7 @@ struct held_result {
     uint64_t step;
     struct psi_ranks awaited; /* were sent the result, and have not said that it is there */
     struct psi_ranks holders; /* hear of it when nobody is awaited any more */
+    bool is_asked_for;        /* who is awaited was asked, and is asked again when it is back */
 };
 
 /*
@@ -167,6 +168,7 @@ struct table {
     struct psi_members members;
     struct backup *backup; /* owned; NULL: no backup workers */
     bool retain;           /* keep the last version beside the current one */
+    bool is_remade;        /* workers make anew what a lost server had of it */
     struct store *store;   /* owned */
     uint64_t bytes;        /* of lane->memory_used */
     uint64_t *clocks;      /* next[] of all chunks */
@@ -307,6 +309,7 @@ struct lane {
     bool tables_unready; /* one has to be prepared, or its master be told that it is */
     uint32_t segments;   /* tables whose values lie in one */
     uint64_t memory_used;
+    uint64_t copied_ns; /* spent with copying large tensors */
     struct slot_pool pool;
     uint32_t window_bytes;
     struct psi_pool parked;      /* memory for requests that wait */
@@ -361,6 +364,7 @@ void slot_pool_fini(struct slot_pool *pool);
 struct table *table_find(const struct lane *lane, uint32_t id);
 struct chunk *table_chunk(const struct table *table, uint32_t index);
 struct store_piece chunk_part(const struct chunk *chunk, unsigned part); /* as it is now */
+struct store_piece chunk_last_value(const struct chunk *chunk); /* before it; none: not kept */
 psd_status table_open(struct lane *lane, const struct psi_table_info *info, struct psd_error *err);
 void table_drop(struct lane *lane, uint32_t id);
 void tables_destroy(struct lane *lane);
@@ -383,6 +387,7 @@ void round_drop(struct lane *lane, struct chunk *chunk, uint32_t rank);
 /* waits.c */
 void round_gradient_came(struct lane *lane, struct round *round, uint32_t rank);
 void round_waited(struct lane *lane, struct chunk *chunk, uint64_t step);
+void timed_copy(struct lane *lane, void *to, const void *from, size_t bytes);
 int64_t timed_apply(struct lane *lane, const struct chunk *chunk,
                     const struct store_change *change);
 void lane_tell(void *owner);
@@ -400,6 +405,7 @@ void hold_round(struct lane *lane, struct chunk *chunk, const struct closed_roun
 void hold_adopted(struct chunk *chunk, uint64_t step, const struct psi_ranks *awaited,
                   const struct psi_ranks *holders);
 void hold_repeated(const struct session *session, struct chunk *chunk);
+void hold_repeated_alone(const struct session *session, struct chunk *chunk);
 void hold_passed(const struct session *session, struct chunk *chunk);
 void hold_at_base(struct lane *lane, struct chunk *chunk, uint32_t rank, uint64_t base);
 void hold_got(struct lane *lane, struct chunk *chunk, uint32_t rank, uint64_t step);
@@ -495,6 +501,7 @@ void standby_welcomed(struct lane *lane, const struct psi_welcome *welcome);
 psd_status standby_take_place(struct lane *lane, const struct psi_frame *order,
                               struct psd_error *err);
 void view_report_look(struct lane *lane, uint64_t now_ns); /* reports, if it can or must now */
+uint64_t view_report_next_ns(const struct lane *lane);
 
 /* A worker is done, or dead: nobody waits for it any more. */
 void lane_tell_done(const struct lane *lane, uint32_t rank);
@@ -507,6 +514,11 @@ psd_status journal_open(struct lane *lane, uint32_t id, const void *body, size_t
                         struct psd_error *err);
 void journal_drop(struct lane *lane, uint32_t id);
 psd_status journal_resume(struct lane *lane, const struct psi_view *view, struct psd_error *err);
+psd_status journal_resume_table(struct lane *lane, uint32_t id, uint32_t rank, uint64_t step,
+                                struct psd_error *err);
+/* The index-th replacement that goes on with the table at some step. False: there are not so many. */
+bool journal_resume_at(const struct lane *lane, uint32_t id, uint32_t index, uint32_t *rank_p,
+                       uint64_t *step_p);
 psd_status journal_done(struct lane *lane, const void *body, size_t bytes, struct psd_error *err);
 void journal_tell(struct lane *lane);
 /* The body of its TABLE_OPEN; NULL: not known. */

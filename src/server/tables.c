@@ -44,6 +44,15 @@ chunk_part(const struct chunk *chunk, unsigned part)
     return store->ops->part(store, chunk->place, part, chunk->current);
 }
 
+struct store_piece
+chunk_last_value(const struct chunk *chunk)
+{
+    const struct store *store = chunk->table->store;
+
+    return chunk->table->retain ? store->ops->read(store, chunk->place, 1 - chunk->current)
+                                : (struct store_piece){NULL, 0};
+}
+
 /* Of this lane, and of all of the process; less of it, too. */
 static void
 count_memory(struct lane *lane, uint64_t more)
@@ -136,7 +145,7 @@ wants_segment(const struct lane *lane, const struct table *table)
 static bool
 outlives_servers(const struct lane *lane, const struct table *table)
 {
-    return lane->job.survives && psi_spec_survives(&table->spec);
+    return lane->job.survives && table->is_remade;
 }
 
 /* What a table takes besides its numbers: for many small tables, this is most of it. */
@@ -152,6 +161,24 @@ bookkeeping_bytes(const struct lane *lane, const struct table *table)
            lane->rows * sizeof(*table->members.left_at) +
            (outlives_servers(lane, table) ? table->chunk_count * sizeof(*table->held) : 0) +
            (table->again ? adopt_bytes(lane, table->chunk_count) : 0);
+}
+
+/* Lanes share the memory equally; a person thinks of servers. */
+static psd_status
+fail_without_room(const struct lane *lane, const struct table *table, uint64_t bytes,
+                  struct psd_error *err)
+{
+    const uint64_t max = lane->config.memory_max;
+    const uint32_t lanes = lane->config.lanes;
+
+    return psi_fail(err, PSD_ERR_TOO_BIG,
+                    "table %s: server %u needs %llu MiB for its part, %llu of %llu MiB are free "
+                    "(setting memory_max_mib%s)",
+                    table->spec.name, lane->config.server,
+                    (unsigned long long)(lanes * bytes >> 20),
+                    (unsigned long long)(lanes * (max - lane->memory_used) >> 20),
+                    (unsigned long long)(lanes * max >> 20),
+                    lanes > 1 ? ", of which each lane has an equal share" : "");
 }
 
 static psd_status
@@ -170,13 +197,7 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
     psd_status status;
 
     if (bytes > lane->config.memory_max - lane->memory_used) {
-        return psi_fail(
-            err, PSD_ERR_TOO_BIG,
-            "table %s: server %u needs %llu MiB for its part, %llu of %llu MiB are free "
-            "(setting memory_max_mib)",
-            table->spec.name, lane->config.server, (unsigned long long)(bytes >> 20),
-            (unsigned long long)((lane->config.memory_max - lane->memory_used) >> 20),
-            (unsigned long long)(lane->config.memory_max >> 20));
+        return fail_without_room(lane, table, bytes, err);
     }
     if (lane->mirror != NULL && !has_room_for_copy(lane, bytes)) {
         return psi_fail(err, PSD_ERR_TOO_BIG,
@@ -276,6 +297,7 @@ table_number(struct lane *lane, uint32_t id, struct psd_error *err)
 psd_status
 table_open(struct lane *lane, const struct psi_table_info *info, struct psd_error *err)
 {
+    const bool is_remade = psi_spec_is_remade(&info->spec, lane->job.policy == PSI_DEATH_WAIT);
     struct psi_loads loads = info->loads;
     struct table *table;
     uint64_t elements = 0;
@@ -294,8 +316,7 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
                         info->spec.name, lane->config.server);
     }
     /* A copy has all that was told. A table that it has not heard of is as it was opened. */
-    if (info->again && lane->promoted == 0 &&
-        !(lane->job.survives && psi_spec_survives(&info->spec))) {
+    if (info->again && lane->promoted == 0 && !(lane->job.survives && is_remade)) {
         return psi_fail(err, PSD_ERR_PROTOCOL,
                         "table %s: what server %u had of it was lost, and is not made anew",
                         info->spec.name, lane->config.server);
@@ -312,7 +333,8 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
     table->spec = info->spec;
     table->chunks_in_all = psi_chunk_count(info->spec.count);
     table->first_step = info->step;
-    table->again = info->again && psi_spec_survives(&info->spec);
+    table->is_remade = is_remade;
+    table->again = info->again && is_remade;
     table->rule.workers = lane->rows;
     table->rule.staleness = info->spec.staleness;
     table->rule.backup = info->spec.backup_workers;

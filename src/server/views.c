@@ -46,6 +46,16 @@ struct standing {
 };
 
 /*
+ * What a rank has given to an open round dies with the server: the copy has none of it. A worker that lives
+ * gives it again; the replacement of one that is dead has to, too, so it begins with that round.
+ */
+static bool
+repeats_open_rounds(const struct lane *lane)
+{
+    return lane->job.policy == PSI_DEATH_WAIT && lane->job.survives;
+}
+
+/*
  * With backup workers the rank has no part in most rounds it did not give to: what has closed is
  * over, whoever was in it. What it gave to an earlier life of the server is gone, unless it is in a
  * result that others have.
@@ -57,6 +67,10 @@ standing_of(const struct lane *lane, const struct chunk *chunk, uint32_t rank)
     struct standing standing = {
         .known = true, .version = clock->version, .given = clock->next[rank]};
 
+    if (repeats_open_rounds(lane) && psi_spec_synchronous(&chunk->table->spec) &&
+        standing.given > standing.version) {
+        standing.given = standing.version;
+    }
     if (chunk->adopting != NULL) {
         standing.known = adopt_version(lane, chunk, rank, &standing.version);
         standing.given = standing.version;
@@ -121,6 +135,13 @@ report(struct lane *lane)
     free(ack.given);
 }
 
+/* A replacement does not give what is reported as given: so nothing is before the copy has it. */
+static bool
+waits_for_copy(const struct lane *lane)
+{
+    return repeats_open_rounds(lane) && !pair_has_all_given(lane);
+}
+
 /*
  * Of chunks that are being adopted the other workers have to tell first: what the rank gave to an
  * earlier life of this server is lost, unless it is in a result that one of them has. Who has not
@@ -130,10 +151,16 @@ report(struct lane *lane)
 void
 view_report_look(struct lane *lane, uint64_t now_ns)
 {
-    if (lane->report_ns != UINT64_MAX &&
+    if (lane->report_ns != UINT64_MAX && !waits_for_copy(lane) &&
         (now_ns >= lane->report_ns || adopt_knows_all(lane, (uint32_t)lane->frozen_rank))) {
         report(lane);
     }
+}
+
+uint64_t
+view_report_next_ns(const struct lane *lane)
+{
+    return lane->report_ns == UINT64_MAX || waits_for_copy(lane) ? UINT64_MAX : lane->report_ns;
 }
 
 void
@@ -206,6 +233,21 @@ rank_leaves(struct lane *lane, const struct psi_view *view)
     }
 }
 
+/*
+ * What was told as not given is not there: the replacement gives it. A round that closed with what its
+ * predecessor gave would let the others go on to the next step, and the replacement would ask them for the
+ * weights of this one, which nobody has any more.
+ */
+static void
+rank_is_replaced(struct lane *lane, uint32_t rank)
+{
+    for (struct table *table = lane->tables; table != NULL; table = table->next) {
+        for (uint64_t i = 0; psi_spec_synchronous(&table->spec) && i < table->chunk_count; i++) {
+            round_drop(lane, &table->chunks[i], rank);
+        }
+    }
+}
+
 /* A copy has its place, or hears for the first time who is in the job: what those who have left had
  * given to open rounds is lost with the owner, and what had closed has closed. Nobody waits for them. */
 static void
@@ -226,8 +268,13 @@ on_view(void *owner, const struct psi_view *old, const struct psi_view *now, str
         psi_view_place(&lane->view, lane->config.server, lane->config.lane);
 
     for (uint32_t rank = 0; rank < now->workers; rank++) {
-        if (lane->sessions[rank] != NULL && psi_view_rank(old, now, rank) != PSI_RANK_STAYS) {
+        const enum psi_rank_change change = psi_view_rank(old, now, rank);
+
+        if (lane->sessions[rank] != NULL && change != PSI_RANK_STAYS) {
             session_end(lane->sessions[rank]); /* nothing more from that life */
+        }
+        if (change == PSI_RANK_REPLACED && repeats_open_rounds(lane)) {
+            rank_is_replaced(lane, rank);
         }
     }
     lane->since = here == NULL ? 0 : here->since;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/resident.h"
 #include "rpc/post.h"
 #include "server/state.h"
 
@@ -85,11 +86,31 @@ timed_apply(struct lane *lane, const struct chunk *chunk, const struct store_cha
     return bad;
 }
 
+/* Likewise. */
+void
+timed_copy(struct lane *lane, void *to, const void *from, size_t bytes)
+{
+    psi_env_copy(lane->env, to, from, bytes, &lane->copied_ns);
+}
+
 /* ---- telling ------------------------------------------------------------------------------- */
+
+static uint64_t
+queued_bytes(const struct lane *lane)
+{
+    uint64_t bytes = psi_conn_queued_bytes(lane->master.peer.conn);
+
+    for (const struct psi_guest *guest = lane->guests.first; guest != NULL; guest = guest->next) {
+        bytes += psi_conn_queued_bytes(guest->conn); /* workers, other servers and strangers */
+    }
+    return bytes + (lane->pair != NULL ? psi_conn_queued_bytes(lane->pair->peer.conn) : 0);
+}
 
 static void
 measure(struct lane *lane)
 {
+    const struct psi_env_counts counts = psi_env_counts(lane->env);
+
     psi_metric_set(lane->metrics, PSI_METRIC_POOL_USED, lane->pool.bytes);
     psi_metric_set(lane->metrics, PSI_METRIC_TABLE_MEMORY, lane->memory_used);
     psi_metric_set(lane->metrics, PSI_METRIC_COPY_QUEUE,
@@ -99,7 +120,16 @@ measure(struct lane *lane)
     psi_metric_set(lane->metrics, PSI_METRIC_COPY_LEFT,
                    lane->pair == NULL ? 0 : lane->pair->unpaired);
     psi_metric_set(lane->metrics, PSI_METRIC_GLOBAL_STEP, lane->global.value);
-    psi_metric_set(lane->metrics, PSI_METRIC_SEAL_TIME, psi_sealed_ns(lane->env));
+    psi_metric_set(lane->metrics, PSI_METRIC_SEAL_TIME, counts.sealed_ns);
+    psi_metric_set(lane->metrics, PSI_METRIC_COPYING_TIME, counts.copied_ns + lane->copied_ns);
+    psi_metric_set(lane->metrics, PSI_METRIC_FRAMES_OUT, counts.frames_out);
+    psi_metric_set(lane->metrics, PSI_METRIC_SEND_QUEUE, queued_bytes(lane));
+    if (lane->config.resident != NULL) {
+        uint64_t shared;
+
+        psi_metric_set(lane->metrics, PSI_METRIC_RESIDENT,
+                       psi_resident_read(lane->config.resident, &shared));
+    }
     if (lane->config.cpu_ns != NULL) {
         const uint64_t cpu_ns = lane->config.cpu_ns();
         const uint64_t lived_ns = psi_now_ns(lane->env) - lane->started_ns;
@@ -158,6 +188,7 @@ lane_tell(void *owner)
                                     .chunk = lane->config.lane,
                                     .table = PSI_ROLE_SERVER};
 
+    measure(lane); /* of one that stands by, the process adds it up for its log */
     if (lane->telling == NULL) {
         lane->telling = malloc(sizeof(*lane->telling));
     }
@@ -165,7 +196,6 @@ lane_tell(void *owner)
         return;
     }
     memset(lane->telling, 0, sizeof(*lane->telling));
-    measure(lane);
     tell_spans(lane, lane->telling);
     tell_waited(lane, lane->telling);
     psi_telling_count(lane->telling, lane->metrics);

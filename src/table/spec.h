@@ -67,6 +67,14 @@ psi_spec_survives(const struct psi_spec *spec)
     return spec->use == PSD_USE_SUM && psi_spec_synchronous(spec) && spec->backup_workers == 0;
 }
 
+/* ... and do they? Not in a job that waits for replacements of workers: these may repeat a step whose sum is
+ * gone. */
+static inline bool
+psi_spec_is_remade(const struct psi_spec *spec, bool waits)
+{
+    return psi_spec_survives(spec) && !waits;
+}
+
 /* Changes whenever the bits of any sum or rule change: part of the handshake. */
 enum { PSI_KERNEL_REVISION = 1 };
 

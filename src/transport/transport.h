@@ -18,10 +18,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
 #include <psd/status.h>
+
+#include "base/master_file.h"
+#include "base/timed_copy.h"
 
 struct psi_conn;
 struct psi_env;
@@ -238,6 +242,13 @@ struct psi_auth_ops {
     void (*destroy)(void *session);
 };
 
+/* Thread: owned by whose world it is. */
+struct psi_env_counts {
+    uint64_t sealed_ns;  /* spent with sealing, opening and moving sealed bytes */
+    uint64_t copied_ns;  /* spent with copying large payloads: base/timed_copy.h */
+    uint64_t frames_out; /* that were sent, or wait to be */
+};
+
 /* The world, as a core sees it. */
 struct psi_env_ops {
     uint64_t (*now_ns)(struct psi_env *env); /* monotonic */
@@ -262,8 +273,13 @@ struct psi_env_ops {
     void (*lend)(struct psi_env *env, const struct psi_segment *segment);
     void (*take_back)(struct psi_env *env, const struct psi_segment *segment);
 
-    /* (optional) How long sealed bytes have been sealed, opened and moved. */
-    uint64_t (*sealed_ns)(struct psi_env *env);
+    /* (optional) What was said, outside of all connections, of where the job's master is. Quick; for who
+     * looks for it. An error says why that is not believed. */
+    psd_status (*find_master)(struct psi_env *env, struct psi_master_told *told_p,
+                              struct psd_error *err);
+
+    /* (optional) What it has counted so far. */
+    const struct psi_env_counts *(*counts)(const struct psi_env *env);
 };
 
 struct psi_env {
@@ -276,10 +292,38 @@ psi_now_ns(struct psi_env *env)
     return env->ops->now_ns(env);
 }
 
-static inline uint64_t
-psi_sealed_ns(struct psi_env *env)
+/* Nothing, where nobody says anything. */
+static inline psd_status
+psi_env_find_master(struct psi_env *env, struct psi_master_told *told_p, struct psd_error *err)
 {
-    return env->ops->sealed_ns != NULL ? env->ops->sealed_ns(env) : 0;
+    *told_p = (struct psi_master_told){0};
+    return env->ops->find_master != NULL ? env->ops->find_master(env, told_p, err) : PSD_OK;
+}
+
+/* memcpy() that counts how long it took, on the environment's clock; small ones are not worth a look at it. */
+static inline void
+psi_env_copy(struct psi_env *env, void *to, const void *from, size_t bytes, uint64_t *spent_ns)
+{
+    const bool is_timed = bytes >= PSI_TIMED_COPY_BYTES;
+    const uint64_t begun_ns = is_timed ? psi_now_ns(env) : 0;
+
+    memcpy(to, from, bytes);
+    if (is_timed) {
+        *spent_ns += psi_now_ns(env) - begun_ns;
+    }
+}
+
+/* What waits to be sent; of no connection: nothing. */
+static inline uint64_t
+psi_conn_queued_bytes(const struct psi_conn *conn)
+{
+    return conn != NULL ? conn->ops->queued_bytes(conn) : 0;
+}
+
+static inline struct psi_env_counts
+psi_env_counts(const struct psi_env *env)
+{
+    return env->ops->counts != NULL ? *env->ops->counts(env) : (struct psi_env_counts){0};
 }
 
 #endif

@@ -53,6 +53,7 @@ struct psi_view_place {
     uint32_t lane;
     uint32_t incarnation; /* of the server's life there: a later one has nothing of what it had */
     char address[PSI_ADDRESS_MAX];
+    uint64_t process; /* in which it is, as in its HELLO; 0: not known */
     uint32_t since; /* the view that brought it; 0: there from the start. Each core counts it itself
                        (psi_view_take), views do not carry it */
 };

@@ -64,6 +64,8 @@ enum psi_frame_traits {
     X(UNPAIR, 16, PSI_KIND_CONTROL, "go on alone; you are no copy any more")                       \
     X(ELIGIBLE, 17, PSI_KIND_CONTROL, "my copy has all that I have told anybody")                  \
     X(PAIR_LOST, 18, PSI_KIND_CONTROL, "I do not reach my copy, or it cannot go on")               \
+    X(RECALL, 19, PSI_KIND_CONTROL,                                                                \
+      "no server is left: what do you know of the job? From a worker: that is all")                \
     /* tables */                                                                                   \
     X(TABLE_OPEN, 20, PSI_KIND_CONTROL, "create or join")                                          \
     X(TABLE_INFO, 21, PSI_KIND_CONTROL, "its number and its places")                               \

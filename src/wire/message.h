@@ -79,6 +79,7 @@ struct psi_hello {
     bool tells;    /* to the master: it understands SUBSCRIBE, and answers with METRICS */
     uint64_t pair; /* to a copy: the number under which it is one; to the master, by a copy that was
                       told to take a place: under which it was; 0: neither */
+    bool recalls;  /* to the master: it understands RECALL */
 };
 
 /* WELCOME by the master. */
@@ -147,11 +148,11 @@ struct psi_view_ack {
     struct psi_given *given; /* PSI_TABLES_MAX of room when decoding */
 };
 
-/* Of every server, the last number of a copy that was crossed out: no copy takes a place by it, or by
- * one before it. */
+/* Of every place, as views number them, the last number of a copy that was crossed out: no copy takes the
+ * place by it, or by one before it. */
 struct psi_crossed {
-    uint32_t servers;
-    uint64_t number[PSI_SERVERS_MAX];
+    uint32_t places;
+    uint64_t number[PSI_PLACES_MAX];
 };
 
 /*
@@ -235,6 +236,8 @@ struct psi_traffic {
     uint32_t id; /* of a server, or of a table */
     uint64_t bytes_out;
     uint64_t bytes_in;
+    uint64_t frames_out; /* that these bytes are in */
+    uint64_t frames_in;
 };
 
 struct psi_metric_value {

@@ -24,6 +24,15 @@ pack_traffic(struct psi_pack *pack, uint32_t count, const struct psi_traffic *tr
 }
 
 static void
+pack_frames(struct psi_pack *pack, uint32_t count, const struct psi_traffic *traffic)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        psi_pack_u64(pack, traffic[i].frames_out);
+        psi_pack_u64(pack, traffic[i].frames_in);
+    }
+}
+
+static void
 pack_points(struct psi_pack *pack, const struct psi_telling *telling)
 {
     psi_pack_u32(pack, telling->names);
@@ -99,6 +108,8 @@ psi_telling_encode(struct psi_pack *pack, const struct psi_telling *telling)
         psi_pack_u32(pack, telling->wait[i].rank);
         psi_pack_u64(pack, telling->wait[i].ns);
     }
+    pack_frames(pack, telling->servers, telling->server);
+    pack_frames(pack, telling->tables, telling->table);
 }
 
 void
@@ -246,8 +257,19 @@ unpack_traffic(struct psi_unpack *unpack, struct psi_traffic *traffic)
         traffic[i].id = psi_unpack_u32(unpack, "traffic.id", 0, UINT32_MAX);
         traffic[i].bytes_out = psi_unpack_u64(unpack, "traffic.bytes_out");
         traffic[i].bytes_in = psi_unpack_u64(unpack, "traffic.bytes_in");
+        traffic[i].frames_out = 0;
+        traffic[i].frames_in = 0;
     }
     return count;
+}
+
+static void
+unpack_frames(struct psi_unpack *unpack, uint32_t count, struct psi_traffic *traffic)
+{
+    for (uint32_t i = 0; i < count && unpack->status == PSD_OK; i++) {
+        traffic[i].frames_out = psi_unpack_u64(unpack, "traffic.frames_out");
+        traffic[i].frames_in = psi_unpack_u64(unpack, "traffic.frames_in");
+    }
 }
 
 psd_status
@@ -268,5 +290,9 @@ psi_telling_decode(const uint8_t *bytes, size_t size, struct psi_telling *tellin
     telling_p->tables = unpack_traffic(&unpack, telling_p->table);
     unpack_ends(&unpack, telling_p);
     unpack_spans(&unpack, telling_p);
+    if (unpack.left > 0) { /* an earlier version tells none */
+        unpack_frames(&unpack, telling_p->servers, telling_p->server);
+        unpack_frames(&unpack, telling_p->tables, telling_p->table);
+    }
     return unpack.status;
 }

@@ -53,6 +53,9 @@ psi_view_encode(struct psi_pack *pack, const struct psi_view *view)
         psi_pack_string(pack, place->address, sizeof(place->address));
     }
     pack_change(pack, view);
+    for (uint32_t i = 0; i < view->places; i++) {
+        psi_pack_u64(pack, view->place[i].process);
+    }
 }
 
 static void
@@ -102,6 +105,17 @@ unpack_change(struct psi_unpack *unpack, struct psi_view *view)
     }
 }
 
+/* Appended within the version. */
+static void
+unpack_processes(struct psi_unpack *unpack, struct psi_view *view)
+{
+    const bool is_told = unpack->left > 0;
+
+    for (uint32_t i = 0; i < view->places && unpack->status == PSD_OK; i++) {
+        view->place[i].process = is_told ? psi_unpack_u64(unpack, "place.process") : 0;
+    }
+}
+
 psd_status
 psi_view_decode(const uint8_t *bytes, size_t size, struct psi_view *view_p, struct psd_error *err)
 {
@@ -111,6 +125,7 @@ psi_view_decode(const uint8_t *bytes, size_t size, struct psi_view *view_p, stru
     view_p->id = psi_unpack_u32(&unpack, "id", 0, UINT32_MAX);
     unpack_members(&unpack, view_p);
     unpack_change(&unpack, view_p);
+    unpack_processes(&unpack, view_p);
     return unpack.status;
 }
 
@@ -243,8 +258,8 @@ psi_ranks_decode(const uint8_t *bytes, size_t size, struct psi_ranks *ranks_p,
 static void
 pack_crossed(struct psi_pack *pack, const struct psi_crossed *crossed)
 {
-    psi_pack_u32(pack, crossed->servers);
-    for (uint32_t i = 0; i < crossed->servers; i++) {
+    psi_pack_u32(pack, crossed->places);
+    for (uint32_t i = 0; i < crossed->places; i++) {
         psi_pack_u64(pack, crossed->number[i]);
     }
 }
@@ -252,8 +267,8 @@ pack_crossed(struct psi_pack *pack, const struct psi_crossed *crossed)
 static void
 unpack_crossed(struct psi_unpack *unpack, struct psi_crossed *crossed)
 {
-    crossed->servers = psi_unpack_u32(unpack, "crossed", 0, PSI_SERVERS_MAX);
-    for (uint32_t i = 0; i < crossed->servers && unpack->status == PSD_OK; i++) {
+    crossed->places = psi_unpack_u32(unpack, "crossed", 0, PSI_PLACES_MAX);
+    for (uint32_t i = 0; i < crossed->places && unpack->status == PSD_OK; i++) {
         crossed->number[i] = psi_unpack_u64(unpack, "crossed.number");
     }
 }

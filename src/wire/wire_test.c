@@ -251,9 +251,9 @@ limit_of(unsigned type)
     default:
         break;
     }
-    if ((type >= 2 && type <= 7) || (type >= 10 && type <= 18) || (type >= 20 && type <= 22) ||
-        type == 24 || (type >= 31 && type <= 43) || (type >= 48 && type <= 49) ||
-        (type >= 51 && type <= 64) || (type >= 66 && type <= 68) || type == 73) {
+    if ((type >= 2 && type <= 7) || (type >= 10 && type <= 22) || type == 24 ||
+        (type >= 31 && type <= 43) || (type >= 48 && type <= 49) || (type >= 51 && type <= 64) ||
+        (type >= 66 && type <= 68) || type == 73) {
         return 1 << 20;
     }
     return -2;
@@ -589,6 +589,7 @@ fill_hello(uint64_t *random, struct sample *sample)
     hello->view = (uint32_t)draw(random);
     hello->tells = draw_below(random, 2) == 0;
     hello->pair = draw(random);
+    hello->recalls = draw_below(random, 2) == 0;
 }
 
 static void
@@ -640,8 +641,11 @@ fill_traffic(uint64_t *random, uint32_t *count, struct psi_traffic *traffic)
 {
     *count = draw_below(random, 4) == 0 ? PSI_TRAFFIC_MAX : draw_below(random, 3);
     for (uint32_t i = 0; i < *count; i++) {
-        traffic[i] = (struct psi_traffic){
-            .id = (uint32_t)draw(random), .bytes_out = draw(random), .bytes_in = draw(random)};
+        traffic[i] = (struct psi_traffic){.id = (uint32_t)draw(random),
+                                          .bytes_out = draw(random),
+                                          .bytes_in = draw(random),
+                                          .frames_out = draw(random),
+                                          .frames_in = draw(random)};
     }
 }
 
@@ -723,8 +727,8 @@ fill_lane_state(uint64_t *random, struct sample *sample)
     sample->lane_state.done.word[draw_below(random, PSI_RANKS_MAX / 64)] = draw(random);
     sample->lane_state.pair = draw(random);
     sample->lane_state.is_eligible = draw_below(random, 2) == 0;
-    sample->lane_state.crossed.servers = draw_below(random, LIST);
-    for (uint32_t i = 0; i < sample->lane_state.crossed.servers; i++) {
+    sample->lane_state.crossed.places = draw_below(random, LIST);
+    for (uint32_t i = 0; i < sample->lane_state.crossed.places; i++) {
         sample->lane_state.crossed.number[i] = draw(random);
     }
 }
@@ -733,8 +737,8 @@ static void
 fill_done(uint64_t *random, struct sample *sample)
 {
     sample->done.ranks.word[draw_below(random, PSI_RANKS_MAX / 64)] = draw(random);
-    sample->done.crossed.servers = draw_below(random, LIST);
-    for (uint32_t i = 0; i < sample->done.crossed.servers; i++) {
+    sample->done.crossed.places = draw_below(random, LIST);
+    for (uint32_t i = 0; i < sample->done.crossed.places; i++) {
         sample->done.crossed.number[i] = draw(random);
     }
 }
@@ -838,6 +842,7 @@ fill_view(uint64_t *random, struct sample *sample)
         view->place[i].lane = draw_below(random, PSI_LANES_MAX);
         view->place[i].incarnation = draw_below(random, UINT16_MAX + 1);
         draw_text(random, view->place[i].address, sizeof(view->place[i].address));
+        view->place[i].process = draw(random);
     }
     for (uint32_t i = 0; i < view->tables; i++) {
         view->table[i].id = (uint32_t)draw(random);
@@ -1241,11 +1246,19 @@ kind_named(const char *name)
     return NULL;
 }
 
-/* Those that were appended last of all. */
+/* How many frames, which was appended last of all. */
+static size_t
+frames_bytes(const struct psi_telling *telling)
+{
+    return 16 * ((size_t)telling->servers + telling->tables);
+}
+
+/* Spans, and what was appended since. */
 static size_t
 spans_bytes(const struct psi_telling *telling)
 {
-    size_t bytes = 3 * 4 + 33 * (size_t)telling->spans + 12 * (size_t)telling->waited;
+    size_t bytes =
+        3 * 4 + 33 * (size_t)telling->spans + 12 * (size_t)telling->waited + frames_bytes(telling);
 
     for (uint32_t i = 0; i < telling->marks; i++) {
         bytes += 2 + strlen(telling->mark[i]);
@@ -1261,7 +1274,10 @@ tail_bytes(const struct sample *sample, const struct kind *kind)
         return 4 + 8 * (size_t)sample->telling.steps + spans_bytes(&sample->telling);
     }
     if (strcmp(kind->name, "hello") == 0) {
-        return 1 + 8; /* at two times */
+        return 1 + 8 + 1; /* at three times */
+    }
+    if (strcmp(kind->name, "view") == 0) {
+        return 8 * (size_t)sample->view.places;
     }
     return strcmp(kind->name, "subscribe") == 0;
 }
@@ -1273,13 +1289,25 @@ was_whole(const struct bench *bench, const struct kind *kind, size_t bytes)
     const size_t since = bench->size - bytes;
 
     return since == tail_bytes(&bench->in, kind) ||
-           (strcmp(kind->name, "hello") == 0 && since == 8) ||
-           (strcmp(kind->name, "telling") == 0 && since == spans_bytes(&bench->in.telling));
+           (strcmp(kind->name, "hello") == 0 && (since == 1 || since == 1 + 8)) ||
+           (strcmp(kind->name, "telling") == 0 && (since == spans_bytes(&bench->in.telling) ||
+                                                   since == frames_bytes(&bench->in.telling)));
+}
+
+static void
+clear_frames(uint32_t count, struct psi_traffic *traffic)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        traffic[i].frames_out = 0;
+        traffic[i].frames_in = 0;
+    }
 }
 
 static void
 clear_spans(struct psi_telling *telling)
 {
+    clear_frames(telling->servers, telling->server);
+    clear_frames(telling->tables, telling->table);
     telling->marks = 0;
     memset(telling->mark, 0, sizeof(telling->mark));
     telling->spans = 0;
@@ -1295,6 +1323,11 @@ clear_tail(struct sample *sample, const struct kind *kind)
     if (strcmp(kind->name, "hello") == 0) {
         sample->hello.tells = false;
         sample->hello.pair = 0;
+        sample->hello.recalls = false;
+    } else if (strcmp(kind->name, "view") == 0) {
+        for (uint32_t i = 0; i < sample->view.places; i++) {
+            sample->view.place[i].process = 0;
+        }
     } else if (strcmp(kind->name, "subscribe") == 0) {
         sample->subscribe.metrics = false;
     } else {
@@ -1310,7 +1343,7 @@ clear_tail(struct sample *sample, const struct kind *kind)
 static void
 test_message_of_an_earlier_version_is_understood(void **state)
 {
-    static const char *const grown[] = {"hello", "subscribe", "telling"};
+    static const char *const grown[] = {"hello", "subscribe", "telling", "view"};
     uint64_t random = *(uint64_t *)*state;
     struct bench *bench = bench_create();
 

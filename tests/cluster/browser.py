@@ -18,7 +18,26 @@ CHROMIUM = shutil.which("chromium")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--enable-precise-memory-info",
          "--force-prefers-reduced-motion")
+SERVE_TRIES = 5
 PATIENCE_S = 30
+ANSWER_S = 180  # of the driver, however busy the cores are
+
+
+def serve():
+    """A driver, and its address. It takes the same port for IPv4 and IPv6, and ends if another program has one of the two."""
+    for _ in range(SERVE_TRIES):
+        driver = subprocess.Popen([DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        said = []
+        for line in driver.stdout:
+            said.append(line)
+            found = re.search(r"successfully on port (\d+)", line)
+            if found:
+                return driver, f"http://127.0.0.1:{found[1]}"
+        driver.stdout.close()
+        code = driver.wait()
+        if "port not available" not in "".join(said):
+            break
+    raise AssertionError(f"{DRIVER} ended with {code} before it served: {''.join(said)!r}")
 
 
 class Browser:
@@ -26,7 +45,7 @@ class Browser:
 
     def __init__(self, width=1360, height=900, dark=False, phone=False):
         self.profile, self.session = tempfile.mkdtemp(prefix="psd_browser."), None
-        self.driver = subprocess.Popen([DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.driver, self.base = serve()
         try:
             self.begin(width, height, dark, phone)
         except BaseException:  # nobody calls __exit__ of what was not made
@@ -34,15 +53,6 @@ class Browser:
             raise
 
     def begin(self, width, height, dark, phone):
-        said = []
-        for line in self.driver.stdout:
-            said.append(line)
-            found = re.search(r"successfully on port (\d+)", line)
-            if found:
-                break
-        else:
-            raise AssertionError(f"{DRIVER} ended with {self.driver.wait()} before it served: {''.join(said)!r}")
-        self.base = f"http://127.0.0.1:{found[1]}"
         flags = [*FLAGS, f"--user-data-dir={self.profile}", f"--window-size={width},{height}"]
         self.session = self.call("POST", "/session", {"capabilities": {"alwaysMatch": {
             "browserName": "chrome", "goog:chromeOptions": {"args": flags, "binary": CHROMIUM}}}})["sessionId"]
@@ -76,7 +86,7 @@ class Browser:
         request = urllib.request.Request(self.base + path, method=method,
                                          data=json.dumps(body).encode() if body is not None else None)
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
                 return json.load(answer)["value"]
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{path}: {json.load(error)['value']['message']}") from None

@@ -212,11 +212,11 @@ class Wiretap:
     said, one recording per connection. `change` may alter what goes to the listener: it is called
     with the number of the connection, the offset and the bytes."""
 
-    def __init__(self, port, host="127.0.0.1"):
+    def __init__(self, port, host="127.0.0.1", listens=0):
         self.target = (host, port)
         self.recordings = []
         self.change = lambda connection, offset, data: data
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener = socket.create_server(("127.0.0.1", listens))
         self.port = self.listener.getsockname()[1]
         self.sockets = []
         threading.Thread(target=self.accept, daemon=True).start()

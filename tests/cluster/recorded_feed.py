@@ -126,7 +126,9 @@ class Feed:
         edges = [{"worker": worker, "server": server, "bytes_in": self.bytes // (8 + (worker * 7 + server) % 5),
                   "bytes_out": self.bytes // 9} for worker in range(self.workers) for server in range(self.servers)]
         tables = [dict(table, bytes_in=self.bytes // 4, bytes_out=self.bytes // 4) for table in self.tables]
-        return {"job": job, "cause": self.cause, "sentence": sentence, "whole": whole, "processes": list(self.processes()),
+        verdict = f"over all {self.step} steps, 41 % of the time everybody waited for worker {self.straggler} on node{self.straggler // 8}"
+        return {"job": job, "cause": self.cause, "sentence": sentence, "whole": whole, "verdict": verdict,
+                "waited_for": {"role": "worker", "index": self.straggler, "share": 0.48}, "processes": list(self.processes()),
                 "tables": tables, "edges": edges}
 
     def whole(self):

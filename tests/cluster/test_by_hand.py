@@ -61,8 +61,8 @@ def test_master_tells_who_has_joined(hand):
     lines = master.output().splitlines()
     assert lines[0] == hand.address and re.fullmatch(r"joined server 0 life [0-9a-f]+", lines[1])
     assert sorted(lines[2:4]) == ["joined worker 0", "joined worker 1"]
-    assert lines[4] == "place server 0 by 0 needless in -"
-    told = [line for line in lines[5:] if not line.startswith("place server 0 by 0 ")]
+    assert lines[4] == "place server 0 by 0,0 needless in -,-"
+    told = [line for line in lines[5:] if not line.startswith("place server 0 by 0,0 ")]
     assert all(re.fullmatch(r"done worker [01] at step \d+", line) for line in told)
     assert len(told) == 2
 

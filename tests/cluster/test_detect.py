@@ -109,6 +109,35 @@ def test_stopped_server_is_out_when_it_wakes(hand, kind, settings, taken):
     assert [digest(worker) for worker in workers] == expected
 
 
+def test_stopped_guest_is_sent_away_when_it_wakes(hand):
+    """If this fails, a server that only has places which it took when it stood by, and was stopped until they were given away
+    again, goes on to serve them, or says nothing. If one of its lanes still stands by, it does not end."""
+    master, servers, workers = begin(hand, (), "--replicas=1", steps=1_000_000)
+    workers[0].wait_for_output("step 4\n")
+    copies = 2
+    master.wait_for_output("COPY-WHOLE", count=copies)
+    for index in range(2):  # each begins another life, and stands by; the first one then has the places of both
+        servers[index].signal(signal.SIGKILL)
+        servers[index].wait(20)
+        servers[index] = hand.server(index, "--replicas=1")
+        servers[index].wait_for_output("STANDS-BY")
+        copies += 2
+        master.wait_for_output("COPY-WHOLE", count=copies)
+    servers[0].signal(signal.SIGSTOP)
+    master.wait_for_output("its copy has its places after", count=5)  # one, both, and both again
+    wait_for_steps(workers[0], 3)
+    servers[0].signal(signal.SIGCONT)
+    servers[0].wait_for_output("SENT-AWAY a lane that had the place of another server's ends: ", count=2)
+    servers[0].signal(signal.SIGKILL)
+    assert servers[0].wait(20) in (128 + signal.SIGKILL, 75), servers[0].output()
+    servers[0] = hand.server(0, "--replicas=1")  # with all of its lanes again
+    master.wait_for_output("COPY-WHOLE", count=copies + 2)
+    wait_for_steps(workers[0], 3)
+    for process in (*workers, *servers, master):
+        process.signal(signal.SIGKILL)
+        process.wait(20)
+
+
 def server_address(server):
     """Where its first lane listens."""
     return re.search(r"JOINED lane 0 of \d+ listens on (\S+),", server.output()).group(1)

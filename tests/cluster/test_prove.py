@@ -16,8 +16,10 @@ PROVE = HERE.parent / "prove"
 BUILD = TREE / "build-prove"
 
 sys.path.insert(0, str(PROVE))
+import asked  # noqa: E402
 from field import missing  # noqa: E402
 from plan import CELLS  # noqa: E402
+from tape import NEVER, Tape  # noqa: E402
 
 needs_points = pytest.mark.skipif(not (BUILD / "tests" / "prove" / "psd_points").exists(),
                                   reason="no build with fail points: make build-prove")
@@ -53,6 +55,62 @@ def test_programs_for_people_have_no_fail_points():
     """If this fails, whoever can set a variable can end a daemon of a build that is not for tests."""
     for path in (program("ps_server"), program("ps_master"), program("psd_run"), library_path()):
         assert traces(path) == []
+
+
+def blow(role, *killed, apart_ms=0.0, phase="run", void=False, point=""):
+    """As a run notes it."""
+    return {"role": role, "killed": list(killed), "apart_ms": apart_ms, "phase": phase, "void": void, "point": point,
+            "action": "kill", "reached": bool(point)}
+
+
+def run_with(*blows, verdict="held"):
+    return {"verdict": verdict, "mode": "bsp", "seconds": 60, "blows": list(blows)}
+
+
+def test_what_is_asked_for_is_counted():
+    """If this fails, the scoreboard says that enough was shown when it was not, or `make prove` passes over runs that are
+    missing."""
+    struck = run_with(blow("server", "server0"), blow("server", "server1", point="server_round_full"),
+                      blow("both", "server0", "master", apart_ms=70), blow("both", "master", "server0", apart_ms=130),
+                      blow("cut", "machine of server1"))
+    assert asked.count([struck]) == {"servers killed": 3, "... bsp": 3, "... at fail points": 1, "masters killed": 1,
+                                     "server and master within 100 ms": 1, "machines cut off": 1}
+    assert asked.missing([struck])["... bsp"] == asked.ASKED["... bsp"] - 3
+    assert asked.more([struck]) is None  # nobody knows how long other modes take
+    each = [{**struck, "mode": mode} for mode in asked.MODES]
+    assert asked.more(each) == (195, 97.5)  # 5 of 200 masters: 39 times as much, of 5 runs of a minute, two at a time
+    worthless = [run_with(blow("server", "server0"), verdict="failed"), run_with(blow("server", "server0"), verdict="void"),
+                 run_with(blow("server", "server0", void=True), blow("server", "server0", phase="start"))]
+    assert not +asked.count(worthless)
+    assert asked.missing(each * 40) == {} and asked.more(each * 40) == (0, 0)
+    cut, killed = CELLS["bsp-machine-cut-off"], CELLS["sum-keep-killed"]
+    assert asked.adds(cut, {"machines cut off": 1}) and not asked.adds(killed, {"machines cut off": 1})
+    assert asked.adds(killed, {"... sum keep": 1}) and not asked.adds(killed, {"... bsp": 1})
+    assert asked.adds(killed, {}), "when nothing is missing, every run is welcome"
+
+
+TOGGLE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from tape import NEVER, Tape
+tape = Tape(sys.argv[2])
+print("writes", flush=True)
+while True:
+    tape.set("stop_at", 384)
+    tape.set("stop_at", NEVER)
+"""
+
+
+def test_a_tape_is_never_read_half_written(tmp_path):
+    """If this fails, a worker may take a number that is just being written for a step at which to stop, and leave the others:
+    the run fails, and nothing was wrong with the job."""
+    tape = Tape(tmp_path / "0.tape", create=True)
+    with subprocess.Popen([sys.executable, "-c", TOGGLE, str(PROVE), str(tape.path)], stdout=subprocess.PIPE) as writer:
+        try:
+            assert writer.stdout.readline() == b"writes\n"
+            assert {tape.get("stop_at") for _ in range(1_000_000)} <= {384, NEVER}
+        finally:
+            writer.kill()
 
 
 @needs_points

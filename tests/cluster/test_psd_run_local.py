@@ -5,6 +5,7 @@ The workers here are shell scripts that never join the job, so servers and maste
 themselves: --grace_ms keeps that wait short."""
 
 import json
+import getpass
 import os
 import pathlib
 import re
@@ -1051,10 +1052,10 @@ def test_result_json_of_a_stopped_job(start, tmp_path):
     verb(job, "stop", "ended")
     assert job.wait() == 143
     story = story_of(job)
-    assert story["cause"] == "stopped by psd_run stop"
+    assert re.fullmatch(rf"stopped by psd_run stop of {getpass.getuser()} \(pid \d+\)", story["cause"]), story
     assert {process["state"] for process in story["processes"]} == {"stopped"}
     assert {process["step"] for process in story["processes"][3:]} == {14}
-    assert "stopped by psd_run stop" in job.stderr()
+    assert f"job was {story['cause']} after " in job.stderr() and "job ended" not in job.stderr()
 
 
 def test_result_json_of_a_short_job(start):

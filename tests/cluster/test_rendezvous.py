@@ -206,6 +206,18 @@ def test_rank_from_the_completion_index(group, tmp_path):
     assert "[worker1] rank 1\n" in jobs[0].stdout()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make a network without cards")
+def test_computer_without_a_network(tmp_path):
+    """If this fails, who sits in an aeroplane cannot try what the cluster will run."""
+    secret = make_secret(tmp_path / "own_secret")
+    words = f"{program('psd_run')} --coordinator localhost:{free_port()} --secret_file {secret} --size 3"
+    ranks = " ".join(f"{words} --rank {rank} -o {tmp_path}/logs{rank} -- sh -c 'echo up as $PSD_RANK' & last=$!;" for rank in range(3))
+    done = subprocess.run(["unshare", "--net", "sh", "-c", f"ip link set lo up; {ranks} wait $last; code=$?; wait; exit $code"],
+                          cwd=tmp_path, env={**os.environ, **NO_SECRET}, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(f"up as {worker}\n" in done.stdout for worker in range(2)), done.stdout + done.stderr
+
+
 def test_addresses_that_were_chosen(group):
     """If this fails, a machine with several networks is reached by the wrong one."""
     port = str(free_port())

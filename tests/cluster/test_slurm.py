@@ -64,8 +64,10 @@ class Batch:
         return self.text("poseidon_run.log")
 
     def show(self):
-        done = self.run("scontrol", "-o", "show", "job", self.id, check=False)
-        return dict(word.split("=", 1) for word in done.stdout.split() if "=" in word)
+        """A controller that is busy may not answer: it is asked again."""
+        text = wait_for(lambda: self.run("scontrol", "-o", "show", "job", self.id, check=False).stdout, 60,
+                        lambda: f"slurmctld tells of job {self.id}\n{self.slurm.logs()}")
+        return dict(word.split("=", 1) for word in text.split() if "=" in word)
 
     def wait_for_output(self, text, count=1, seconds=30.0):
         wait_for(lambda: self.text().count(text) >= count, seconds,

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 import uuid
 
 import pytest
@@ -25,10 +26,10 @@ def train(start, *options, servers=1, name="job", arguments=SUMS):
 
 def kill(job, name, times):
     """Each time when the last is over, and a step later."""
-    for time in range(1, times + 1):
-        job.wait_for_output(f"step {4 * time}\n", 2)
+    for count in range(1, times + 1):
+        job.wait_for_output(f"step {4 * count}\n", 2)
         os.kill(job.pid_of(name), signal.SIGKILL)
-        wait_for(lambda: job.stderr().count("is back after") == time or job.process.poll() is not None, 20,
+        wait_for(lambda: job.stderr().count("is back after") == count or job.process.poll() is not None, 20,
                  f"{name} is back\n{job.stderr()}")
 
 
@@ -59,10 +60,10 @@ def test_sums_that_nobody_has_read_yet(start, tmp_path, way):
     assert calm.wait(60) == 0, calm.stderr()
     gates = [tmp_path / f"gate{step}" for step in (7, 20)]
     job = train(start, *WAYS[way], arguments=(*arguments, "--hold", f"pushed7:{gates[0]}", "--hold", f"pushed20:{gates[1]}"))
-    for time, gate in enumerate(gates, 1):
-        job.wait_for_output("holding", time)  # worker 0 has pushed, and not pulled
+    for count, gate in enumerate(gates, 1):
+        job.wait_for_output("holding", count)  # worker 0 has pushed, and not pulled
         os.kill(job.pid_of("server0"), signal.SIGKILL)
-        wait_for(lambda: job.stderr().count("is back after") == time or job.process.poll() is not None, 20, job.stderr)
+        wait_for(lambda: job.stderr().count("is back after") == count or job.process.poll() is not None, 20, job.stderr)
         gate.touch()
     assert job.wait(60) == 0, job.stdout() + job.stderr()
     assert digests(job) == digests(calm)
@@ -125,6 +126,23 @@ def test_another_server_takes_the_part_of_one_that_stays_away(start, way):
     assert [(one["process"], one["by"]) for one in result(job)["failovers"]] == [("server1", "another server")]
 
 
+def test_how_long_a_part_was_lost_with_another_server(start):
+    """If this fails, a part that another server had taken, and that was lost with it, is said to have been lost since its own
+    server died."""
+    job = train(start, "--server_restarts", 1, servers=2, arguments=(*SUMS[:-1], 1_000_000))
+    kill(job, "server1", 1)
+    os.kill(job.pid_of("server1"), signal.SIGKILL)  # once too often: the other one has both parts
+    wait_for(lambda: "the part of server 1" in job.stderr(), 20, lambda: f"the part of server 1 is back\n{job.stderr()}")
+    begin, back = time.monotonic(), job.stderr().count("is back after")
+    os.kill(job.pid_of("server0"), signal.SIGKILL)
+    wait_for(lambda: job.stderr().count("is back after") >= back + 2, 30, lambda: f"both parts are back\n{job.stderr()}")
+    passed = time.monotonic() - begin
+    told = [float(word) for word in re.findall(r"is back after ([\d.]+) s", job.stderr())]
+    job.process.send_signal(signal.SIGTERM)
+    job.wait(30)
+    assert max(told[back:]) <= passed + 0.1, job.stderr()
+
+
 # -------------------------------------------------------------------------------- by hand ---
 
 
@@ -161,7 +179,7 @@ def test_server_that_nobody_starts_again(hand):
 
 @pytest.mark.parametrize("settings, sums, why", [
     (("--sum_failover=off",), True, "it is not waited for (sum_failover is off)"),
-    (("--on_worker_death=wait",), True, "it is not waited for (on_worker_death is wait)"),
+    (("--on_worker_death=wait",), True, "(with psd_run --servers 2 --replicas 1 another server keeps a copy)"),
     ((), False, "its part of table table0 is lost with it"),
 ], ids=["off", "wait", "update tables"])
 def test_server_that_is_not_waited_for(hand, settings, sums, why):

@@ -5,17 +5,27 @@ import contextlib
 import os
 import re
 import signal
+import socket
 
 import pytest
 
 from helpers import BRISK, digests, python_worker, result, wait_for
 
 KINDS = {"sums": ("--sum",), "values": ()}
+WAYS = {"shared memory": (), "tcp": ("--transport=tcp",)}
 
 
-def train(start, *options, name="job", arguments=()):
-    return start(*BRISK, "--workers", 2, "--servers", 2, *options, "-o", "logs", "--",
+def train(start, *options, name="job", arguments=(), servers=2):
+    return start(*BRISK, "--workers", 2, "--servers", servers, *options, "-o", "logs", "--",
                  *python_worker("--awkward", "--elements", 150_000, "--steps", 40, *arguments), name=name)
+
+
+def take_port(thief, port):
+    with contextlib.suppress(OSError):
+        thief.bind(("127.0.0.1", port))
+        thief.listen()
+        return True
+    return False
 
 
 def kill_master(job, time=1):
@@ -43,6 +53,32 @@ def test_master_killed_changes_no_bit(start, kind):
     assert all(0 < one["seconds"] < 20 for one in failovers)
 
 
+@pytest.mark.parametrize("kind", ["sums", "values"])
+def test_port_of_the_master_is_taken(start, kind):
+    """If this fails, whoever takes the port of a dead master ends the job, or members do not find the next one:
+    servers, whose sandbox must let them look, or workers."""
+    arguments = (*KINDS[kind], "--hold", "20:gate")
+    calm = train(start, name="calm", arguments=KINDS[kind])
+    assert calm.wait(60) == 0, calm.stderr()
+    job = train(start, arguments=arguments)
+    job.wait_for_output("holding")
+    port = int(re.search(r"master at tcp://127\.0\.0\.1:(\d+)", job.stderr())[1])
+    with socket.socket() as thief:
+        os.kill(job.process.pid, signal.SIGSTOP)  # nobody starts the next life before the port is ours
+        os.kill(job.pid_of("master"), signal.SIGKILL)
+        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        wait_for(lambda: take_port(thief, port), 5, "the port is free")
+        os.kill(job.process.pid, signal.SIGCONT)
+        wait_for(lambda: "is back after" in job.stderr() or job.process.poll() is not None, 20,
+                 f"the master is back\n{job.stderr()}")
+        (job.directory / "gate").touch()
+        assert job.wait(60) == 0, job.stdout() + job.stderr()
+    assert digests(job) == digests(calm)
+    (now,) = re.findall(r"the master listens at tcp://127\.0\.0\.1:(\d+) now", job.stderr())
+    assert int(now) != port and result(job)["master"].endswith(f":{now}")
+    assert [one["process"] for one in result(job)["failovers"]] == ["master"]
+
+
 @pytest.mark.parametrize("first", ["master", "server0"])
 def test_master_and_server_killed_together(start, first):
     """If this fails, the death of a server that no master sees is never noticed, or ends a job that only sums."""
@@ -56,6 +92,61 @@ def test_master_and_server_killed_together(start, first):
     (job.directory / "gate").touch()
     assert job.wait(60) == 0, job.stdout() + job.stderr()
     assert digests(job) == digests(calm)
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize("first", ["master", "servers"])
+@pytest.mark.parametrize("way", WAYS)
+def test_master_killed_with_all_servers(start, way, first, servers):
+    """If this fails, a job that only sums ends because nobody but its workers knows it any more, or computes something else."""
+    arguments = (*KINDS["sums"], "--hold", "20:gate")
+    calm = train(start, *WAYS[way], name="calm", arguments=KINDS["sums"], servers=servers)
+    assert calm.wait(60) == 0, calm.stderr()
+    job = train(start, *WAYS[way], arguments=arguments, servers=servers)
+    job.wait_for_output("holding")
+    names = [f"server{index}" for index in range(servers)]
+    for name in ["master", *names] if first == "master" else [*names, "master"]:
+        os.kill(job.pid_of(name), signal.SIGKILL)
+    (job.directory / "gate").touch()
+    assert job.wait(60) == 0, job.stdout() + job.stderr() + job.log("master").decode()
+    assert digests(job) == digests(calm)
+    assert sorted(one["process"] for one in result(job)["failovers"]) == sorted(["master", *names])
+
+
+def test_master_killed_with_all_servers_again_and_again(start):
+    """If this fails, what workers told of the job once is not enough to tell it again."""
+    job = train(start, "--master_restarts", 9, "--server_restarts", 9, arguments=(*KINDS["sums"], "--hold", "20:gate"),
+                servers=1)
+    job.wait_for_output("holding")
+    for time in range(3):
+        os.kill(job.pid_of("server0"), signal.SIGKILL)
+        os.kill(job.pid_of("master"), signal.SIGKILL)
+        wait_for(lambda: job.stderr().count("is back after") == 2 * time + 2 or job.process.poll() is not None, 30,
+                 f"both are back\n{job.stderr()}")
+    (job.directory / "gate").touch()
+    assert job.wait(60) == 0, job.stdout() + job.stderr() + job.log("master").decode()
+
+
+def test_master_killed_with_the_only_server_of_values(start):
+    """If this fails, a job whose parameters are lost is not told so, or is blamed on the master."""
+    job = train(start, arguments=("--hold", "20:gate"), servers=1)
+    job.wait_for_output("holding")
+    os.kill(job.pid_of("server0"), signal.SIGKILL)
+    os.kill(job.pid_of("master"), signal.SIGKILL)
+    assert job.wait(60) == 137, job.stderr()
+    assert "its part of table" in job.stderr()
+    assert "with psd_run --servers 2 --replicas 1 another server keeps a copy" in job.stderr()
+
+
+def test_master_and_server_killed_when_one_worker_is_done(start, tmp_path):
+    """If this fails, a worker that is done is missed because those who knew are dead."""
+    gate = tmp_path / "gate"
+    job = train(start, arguments=(*KINDS["sums"], "--hold", f"closing:{gate}"), servers=1)
+    job.wait_for_output("closed\n")
+    os.kill(job.pid_of("server0"), signal.SIGKILL)
+    os.kill(job.pid_of("master"), signal.SIGKILL)
+    gate.touch()
+    assert job.wait(60) == 0, job.stdout() + job.stderr() + job.log("master").decode()
 
 
 def test_master_killed_during_a_barrier(start, tmp_path):

@@ -21,7 +21,7 @@ import uuid
 import pytest
 
 from bed import PYTHON, hosts as testbed, seen_inside
-from helpers import BRISK, HERE, program, wait_for
+from helpers import BRISK, HERE, SANITIZED, program, python_worker, wait_for
 from test_trace import check_trace
 
 # Workers compute for longer than a server on a machine with much else to do takes to answer: else that is what they wait for.
@@ -114,11 +114,29 @@ def test_a_worker_that_is_stopped_now_and_then_is_named(start):
         wait_for(lambda: seen.update({feed["job"]["step"]: feed["sentence"] for feed in [feed_of(name)] if feed})
                  or len(seen) >= 10, 90, "ten sentences")
     named = [sentence for sentence in seen.values() if re.search(r"waited for worker 1\b", sentence)]
-    assert len(named) > len(seen) / 2, seen
+    # Sanitizers look at memory: they slow everybody down, each as it comes, and who is slowest is no longer worker 1 alone.
+    assert len(named) > (0 if SANITIZED else len(seen) / 2), seen
     assert not any("its link" in sentence for sentence in seen.values()), seen
     assert job.process.poll() is None, job.stderr()
     job.process.terminate()
     job.wait()
+
+
+def test_nobody_is_named_on_a_busy_machine(start):
+    """If this fails, a job whose workers are all alike is said to wait for one of them, because other programs want the cores; and
+    for another one whenever somebody looks."""
+    name = f"even-{uuid.uuid4().hex[:8]}"
+    with contextlib.ExitStack() as stack:
+        for _ in range(4 * (os.cpu_count() or 1)):
+            stack.callback(stack.enter_context(subprocess.Popen(["sh", "-c", "while :; do :; done"])).kill)
+        job = start(*BRISK, "--name", name, "--workers", 3, "--servers", 1, "--", *paced("--ms", 5, "--steps", 10000000))
+        seen = {}
+        wait_for(lambda: seen.update({feed["job"]["step"]: feed["sentence"] for feed in [feed_of(name)] if feed and feed["sentence"]})
+                 or len(seen) >= 10, 90, "ten sentences")
+        named = [sentence for sentence in seen.values() if "waited for worker" in sentence]
+        assert len(named) <= 2, seen
+        job.process.terminate()
+        job.wait()
 
 
 def test_a_server_behind_a_slow_link_is_named_within_20_steps(launch, four_hosts):
@@ -255,8 +273,11 @@ def test_metrics_and_curves_of_a_job(start, tmp_path):
     assert set(by_name) == {"master", "server 0", "server 1", "worker 0", "worker 1"}
     for process in by_name.values():
         assert process["state"] == "running" and process["pid"] > 0 and process["metrics"]["cpu_time"] > 0
+        assert process["memory_bytes"] > 1 << 20, process  # of the master and of servers, too
     worker = by_name["worker 0"]
     assert worker["metrics"]["memory"] > 1 << 20
+    assert worker["metrics"]["resident"] >= worker["metrics"]["memory"]
+    assert feed["tables"][0]["frames_in"] == 2 * 2 * steps  # a gradient of each of two chunks and workers
     assert worker["bytes_out"] == sum(edge["bytes_out"] for edge in feed["edges"] if edge["worker"] == 0)
     assert set(worker["scalars"]) == {"loss", 'a "quoted", name'}
 
@@ -277,6 +298,37 @@ def test_metrics_and_curves_of_a_job(start, tmp_path):
         curve = [(int(row["step"]), float(row["value"])) for row in rows
                  if (row["worker"], row["name"]) == (rank, 'a "quoted", name')]
         assert curve == [(step, 1 / (step + 1)) for step in range(steps)]
+
+
+@pytest.mark.parametrize("memory, elements, copies, kept", [
+    ("ordinary", 300_000, True, False), ("view", 300_000, False, False),
+    ("ordinary", 1000, False, True)])  # small results come as copies, and those are not timed
+def test_what_is_copied_and_where_memory_goes(start, tmp_path, memory, elements, copies, kept):
+    """If this fails, nobody sees that tensors are copied on their way, although they could be shared; or what takes the memory of
+    a process."""
+    name, tables, gate = f"memory-{uuid.uuid4().hex[:8]}", 2, tmp_path / "gate"
+    job = start(*BRISK, "--name", name, "--workers", 2, "--servers", 1, "--lanes", 2, "--", *python_worker(
+        "--steps", 30, "--elements", elements, "--tables", tables, "--memory", memory, *(["--sum"] if kept else []),
+        "--hold", f"20:{gate}"))
+    job.wait_for_output("holding")
+
+    def told():
+        feed = feed_of(name)
+        found = {process["name"]: process["metrics"] for process in feed["processes"]} if feed is not None else {}
+        return found if len(found) == 4 and all(
+            found[each].get("gradient_bytes_out", 0) >= 20 * tables * 4 * elements for each in ("worker 0", "worker 1")) else None
+
+    found = wait_for(told, 60, "20 steps to be told")
+    workers = [found["worker 0"], found["worker 1"]]
+    for metrics in found.values():
+        assert metrics["frames_out"] > 0 and metrics["resident"] > 1 << 20
+        assert metrics.get("send_queue", 0) < 1 << 20  # all is sent
+    assert found["server 0"]["resident"] < 1 << 30, "lanes of one process count its memory more than once"
+    assert found["server 0"]["table_memory"] >= tables * 4 * elements
+    assert [metrics.get("copying_time", 0) > 0 for metrics in workers] == [copies, copies]
+    assert [metrics.get("results_kept", 0) for metrics in workers] == 2 * [tables * 4 * elements if kept else 0]
+    gate.touch()
+    assert job.wait(60) == 0, job.stderr()
 
 
 def test_the_last_numbers_of_a_worker_that_fails_are_kept(start, tmp_path):

@@ -269,10 +269,13 @@ run_training(struct training *training, struct bed_config config, worker_fn run)
         bed_wait_turn(bed, 1);
         well = bed_run_one(bed, VICTIM, run, training, &replacement);
     }
+    if (!well) { /* now: the others wait for it, and then fail for that */
+        print_error("death %d: the replacement: %s\n", (int)training->death, replacement.failure);
+    }
     bed_join_workers(bed);
     if (!well) {
         bed_stop(bed);
-        fail_msg("death %d: the replacement: %s", (int)training->death, replacement.failure);
+        fail_msg("death %d: the replacement failed", (int)training->death);
     }
     bed_finish(bed);
 }

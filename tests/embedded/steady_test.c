@@ -1,6 +1,6 @@
 /*
  * steady_test.c - after warm-up a step allocates nothing, faults no page and takes no lock but the
- * one of its own context.
+ * one of its own context; nor does one whose times, pushes and rounds are kept for an observer.
  *
  * Counted in all threads of the process: workers, their contexts, lanes and master. The steady
  * state is there when a whole window of steps is clean; what still settles late (the first time
@@ -12,26 +12,36 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "bed.h"
 #include "client/api/context.h"
+#include "client/api/observer.h"
+#include "client/core/state.h"
 #include "counted.h"
 
 enum {
+    LANES = 2,
     LARGE = 4 * PSD_CHUNK_ELEMENTS, /* elements */
     SMALL = 16,
     SPARES = 3, /* tables that take part in the warm-up alone */
     WARM_UP_STEPS = 20,
     WINDOW_STEPS = 200,
     WINDOWS_MAX = 12,
+    TOLD_MS = 10,      /* until everybody has told of itself */
+    SELDOM_MS = 60000, /* from then on: tellings are not part of a step */
+    HEARD_WITHIN_MS = 20000,
 };
 
 /* Thread: written by rank 0 while the others wait at a meeting; all read it. */
 struct steady {
     uint32_t staleness; /* immutable */
     bool routed;        /* immutable: pushes go through one worker of the host */
-    bool clean;         /* the last window was */
+    bool watched;       /* immutable: by an observer */
+    _Atomic uint32_t
+        heard;  /* a bit for each worker and lane that has told the observer of itself */
+    bool clean; /* the last window was */
     struct counted last;
 };
 
@@ -106,6 +116,64 @@ make_step(struct worker *worker, const struct tensors *tensors, uint64_t step)
     CHECK_OK(worker, pull(tensors->small, 2 * step + 2, tensors->values));
 }
 
+static void
+hear(void *context, uint8_t role, uint32_t rank, uint32_t lane, const struct psi_telling *telling)
+{
+    struct steady *steady = context;
+
+    (void)telling;
+    if (role == PSI_ROLE_WORKER) {
+        atomic_fetch_or(&steady->heard, 1U << (LANES + rank));
+    } else if (role == PSI_ROLE_SERVER) {
+        atomic_fetch_or(&steady->heard, 1U << lane);
+    }
+}
+
+static void
+hear_table(void *context, const struct psi_table_info *info)
+{
+    (void)context;
+    (void)info;
+}
+
+/* Whoever has told of itself once keeps what it does for the next time. */
+static struct psi_observer *
+watch(struct worker *worker, const struct psi_watcher *watcher)
+{
+    struct steady *steady = worker->user;
+    const uint32_t all = (1U << (LANES + psd_size(worker->context))) - 1;
+    const uint64_t deadline_ms = bed_now_ms() + HEARD_WITHIN_MS;
+    struct psi_observer *observer = NULL;
+    struct psd_error err;
+    size_t count;
+
+    if (psi_observer_create(bed_address(worker->bed), TOLD_MS, HEARD_WITHIN_MS, watcher, &observer,
+                            &err) != PSD_OK) {
+        worker_fail(worker, __FILE__, __LINE__, "observer: %s", err.text);
+        return NULL;
+    }
+    while (atomic_load(&steady->heard) != all && bed_now_ms() < deadline_ms) {
+        (void)psi_observer_next(observer, TOLD_MS, NULL, 0, &count, &err);
+    }
+    if (atomic_load(&steady->heard) != all) {
+        worker_fail(worker, __FILE__, __LINE__, "told by %x, not by all of %x",
+                    atomic_load(&steady->heard), all);
+    }
+    psi_observer_pace(observer, SELDOM_MS);
+    return observer;
+}
+
+static bool
+is_watched(const struct worker *worker)
+{
+    bool on;
+
+    pthread_mutex_lock(&worker->context->lock);
+    on = worker->context->client->steps.on;
+    pthread_mutex_unlock(&worker->context->lock);
+    return on;
+}
+
 /* One window, seen by all workers at once. */
 static void
 run_window(struct worker *worker, const struct tensors *tensors, uint64_t *step)
@@ -138,6 +206,8 @@ train(struct worker *worker)
     struct steady *steady = worker->user;
     struct tensors tensors = {.gradient = calloc(LARGE, sizeof(float)),
                               .values = calloc(LARGE, sizeof(float))};
+    const struct psi_watcher watcher = {.context = steady, .told = hear, .table = hear_table};
+    struct psi_observer *observer = NULL;
     uint64_t step = 0;
 
     bed_wait_turn(worker->bed, worker->rank);
@@ -146,6 +216,9 @@ train(struct worker *worker)
     bed_wait_turn(worker->bed, psd_size(worker->context));
     CHECK_OK(worker, open_tables(worker, &tensors));
     CHECK(worker, !steady->routed || bed_await_route(worker, tensors.large));
+    if (steady->watched && worker->rank == 0) {
+        observer = watch(worker, &watcher);
+    }
     fill_lanes(worker, &tensors);
     while (step < WARM_UP_STEPS && worker->failure[0] == '\0') {
         make_step(worker, &tensors, step++);
@@ -154,14 +227,15 @@ train(struct worker *worker)
     for (unsigned i = 0; i < WINDOWS_MAX && !steady->clean && worker->failure[0] == '\0'; i++) {
         run_window(worker, &tensors, &step);
     }
+    CHECK(worker, is_watched(worker) == steady->watched);
+    psi_observer_destroy(observer);
     free(tensors.gradient);
     free(tensors.values);
 }
 
 static void
-check_steady(uint32_t workers, uint32_t staleness, bool routed)
+check_steady(uint32_t workers, struct steady steady)
 {
-    struct steady steady = {.staleness = staleness, .routed = routed};
     struct bed *bed;
 
     if (!COUNTED) {
@@ -169,10 +243,10 @@ check_steady(uint32_t workers, uint32_t staleness, bool routed)
     }
     /* Signs of life are not part of a step: none within the test. */
     bed = bed_start(&(struct bed_config){.workers = workers,
-                                         .lanes = 2,
+                                         .lanes = LANES,
                                          .heartbeat_ms = 60000,
-                                         .flat = !routed,
-                                         .elsewhere = routed});
+                                         .flat = !steady.routed,
+                                         .elsewhere = steady.routed});
     counted_forget_locks();
     bed_run(bed, train, &steady);
     bed_finish(bed);
@@ -190,11 +264,19 @@ static void
 test_rounds(void **state)
 {
     (void)state;
-    check_steady(1, 0, false);
-    check_steady(2, 0, false);
+    check_steady(1, (struct steady){0});
+    check_steady(2, (struct steady){0});
     if (bed_lends()) {
-        check_steady(3, 0, true);
+        check_steady(3, (struct steady){.routed = true});
     }
+}
+
+/* If this fails, a job that somebody watches pays for memory or locks in every step. */
+static void
+test_watched_rounds(void **state)
+{
+    (void)state;
+    check_steady(2, (struct steady){.watched = true});
 }
 
 /* If this fails, gradients that are applied one by one do. */
@@ -202,8 +284,8 @@ static void
 test_stale_and_asynchronous(void **state)
 {
     (void)state;
-    check_steady(2, 1, false);
-    check_steady(2, PSD_STALENESS_UNBOUNDED, false);
+    check_steady(2, (struct steady){.staleness = 1});
+    check_steady(2, (struct steady){.staleness = PSD_STALENESS_UNBOUNDED});
 }
 
 /* If this fails, the counters above see nothing, and prove nothing. */
@@ -244,6 +326,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counters_count),
         cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_watched_rounds),
         cmocka_unit_test(test_stale_and_asynchronous),
     };
 

@@ -95,7 +95,7 @@ hearer_init(struct hearer *hearer)
     *hearer = (struct hearer){.conn.events = &events, .buffer = malloc(PSI_STREAM_IN_BYTES)};
     psi_assert(hearer->buffer != NULL);
     hearer->conn.owner = hearer;
-    psi_stream_in_init(&hearer->in, hearer->buffer);
+    psi_stream_in_init(&hearer->in, hearer->buffer, NULL);
 }
 
 static void

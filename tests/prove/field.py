@@ -123,6 +123,10 @@ class FieldJob:
         return "".join((self.directory / f"{name}.{life}.out").read_text(errors="replace")
                        for life in range(self.life.get(name, -1) + 1))
 
+    def output_of_life(self, name):
+        """Of the last one."""
+        return (self.directory / f"{name}.{self.life[name]}.out").read_text(errors="replace")
+
     def stdout(self):
         return "".join(self.output(name) for name in self.processes if name.startswith("worker"))
 

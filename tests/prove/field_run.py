@@ -10,6 +10,7 @@ from run import HERE, MODE_OF_WORKER, Run, Wrong, wait_until
 
 CUT_S = 3  # at least: longer than a silence is borne
 LEAVE_S = 30  # for a server that was cut off to learn that it is out, after its network is back
+NEWS_S = 3  # longer than lost_grace_ms
 SETTINGS = ("--heartbeat_ms=250", "--master_grace_ms=30000")  # as psd_run has it by default: silence of 2 s
 
 
@@ -37,9 +38,11 @@ class FieldRun(Run):
         index = self.rng.randrange(self.plan.servers)
         name = f"server{index}"
         if blow.role == "server":
+            losses = self.all_losses()
             killed = self.kill(name)
             self.job.processes[name].wait()
             self.job.start_server(index)
+            self.wait_for_news(losses)
             return [killed]
         losses = self.losses()
         self.field.cut(1 + index)
@@ -50,8 +53,27 @@ class FieldRun(Run):
         if self.losses() > losses:  # else it only stood by, and goes on to do so
             self.expect_to_leave(name)
             if plans.has_copies(self.plan.mode):  # else another has its part for good, and it is not wanted
-                self.job.start_server(index)
+                self.start_afresh(index)
         return [(f"machine of {name}", moment)]
+
+    def start_afresh(self, index):
+        """One that stands by has fewer lanes than before, perhaps too few for the copies that are missing."""
+        process = self.job.processes[f"server{index}"]
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        self.job.start_server(index)
+
+    def all_losses(self):
+        """Of servers and of copies."""
+        return len(re.findall(r"(MEMBER|COPY)-LOST server ", self.master_log()))
+
+    def wait_for_news(self, losses):
+        """By hand the master hears of a death when a connection is not renewed. Until then all looks well. Of a process that
+        had no part and no copy there is no news."""
+        deadline = time.monotonic() + NEWS_S
+        while self.all_losses() == losses and time.monotonic() < deadline and not self.has_ended():
+            time.sleep(0.01)
 
     def wait_for_steps_since(self, moment):
         """The others go on before the machine is back."""
@@ -61,7 +83,13 @@ class FieldRun(Run):
     def expect_to_leave(self, name):
         """A server that was given up learns so, and leaves with a line that says why."""
         process = self.job.processes[name]
-        wait_until(lambda: self.has_ended() or process.poll() is not None, LEAVE_S, f"{name}, cut off and given up, leaves")
+
+        def is_out():
+            """One whose own place another has stands by as before; only its lanes with places of others end."""
+            said = self.job.output_of_life(name)
+            return process.poll() is not None or ("STANDS-BY" in said and "SENT-AWAY" in said)
+
+        wait_until(lambda: self.has_ended() or is_out(), LEAVE_S, f"{name}, cut off and given up, leaves")
         if process.poll() not in (FENCED, REFUSED, None):
             raise Wrong(f"{name}, cut off and given up, left with {process.poll()}, not {FENCED}")
         if process.poll() is not None and not re.search("JOB-END refused by the master", self.job.output(name)):

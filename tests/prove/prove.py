@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills servers and masters of real jobs, again and again, and looks whether anything was lost (docs/reliability.md).
 
-    make prove [MINUTES=10] [JOBS=1]           goes on where it was; adds to what was run of the same sources
+    make prove [MINUTES=10] [JOBS=1]           goes on where it was; adds to what was run of the same sources, and as long as
+                                               something is missing of what is asked for (asked.py), what adds to it
     tests/prove/prove.py --seed 4              one run once more, its files are kept; SEED is all that a run depends on
     tests/prove/prove.py --only bsp            runs of one mode; --way hosts: of one kind of network
     tests/prove/prove.py --scoreboard          only writes the scoreboard of what was run
@@ -26,6 +27,7 @@ TREE = HERE.parents[1]
 sys.path.insert(0, str(HERE))
 os.environ.setdefault("PSD_BIN", str(TREE / "build-prove"))
 
+import asked  # noqa: E402
 import calm  # noqa: E402
 import mnist_run  # noqa: E402
 import plan as plans  # noqa: E402
@@ -51,6 +53,10 @@ def source_hash():
 
 def read_runs(path):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def missing_of(out, source):
+    return asked.missing([record for record in read_runs(out / "runs.jsonl") if record["source"] == source])
 
 
 def prepare_jobs(out):
@@ -99,6 +105,8 @@ def work(number, args, source, points, deadline, seeds, lock):
             seeds.value += 1
         plan = plans.draw(seed)
         if (args.only and plan.mode != args.only) or (args.way and plan.way != args.way):
+            continue
+        if not asked.adds(plan, missing_of(args.out, source)):
             continue
         try:
             record = run_plan(plan, args.out, points)
@@ -164,6 +172,7 @@ def main():
     records = read_runs(args.out / "runs.jsonl")
     wrong = scoreboard.write(args.page, [record for record in records if record["source"] == source], source, points)
     print(f"the scoreboard is in {args.page}")
+    print("asked for, and not there yet: " + (asked.in_words(missing_of(args.out, source)) or "nothing"))
     sys.exit(1 if wrong else 0)
 
 

@@ -21,6 +21,7 @@ from board import KILL, STOP, Board  # noqa: E402
 from tape import Tape  # noqa: E402
 
 PUSHES_MIN = 50  # a second, in all, before each blow
+RATE_TRIES = 12  # until it is held: others may use the machine for a while
 SETTLE_S = 60  # until redundancy is back
 REACH_S = 1.0  # until a point is passed by itself
 PROVOKED_S = 5.0  # until it is passed after somebody was killed to send a process there
@@ -149,7 +150,9 @@ class Run:
 
     def hold_rate(self):
         """Pushes a second before the blow; how long that is, chance decides."""
-        for _ in range(3):
+        for _ in range(RATE_TRIES):
+            if self.has_ended():
+                raise Ended
             begin, before = time.monotonic(), self.pushes()
             time.sleep(self.rng.uniform(0.4, 1.0))
             rate = (self.pushes() - before) / (time.monotonic() - begin)
@@ -215,8 +218,16 @@ class Run:
         found = found or self.fired(blow, 0)  # it may have been just now
         return killed + ([found] if found else [])
 
-    def strike(self, blow):
+    def hold_rate_settled(self):
+        """The same; with everybody still there at the end of it: the news of a death may have come meanwhile."""
         rate = self.hold_rate()
+        while not self.is_settled():
+            self.settle("late news")
+            rate = self.hold_rate()
+        return rate
+
+    def strike(self, blow):
+        rate = self.hold_rate_settled()
         noted = {**blow._asdict(), "rate": round(rate), "void": rate < PUSHES_MIN}
         self.blows.append(noted)
         if noted["void"]:
@@ -225,6 +236,7 @@ class Run:
         killed = self.strike_point(blow) if blow.point else self.strike_plain(blow)
         noted["killed"] = [name for name, _ in killed]
         noted["moments"] = [moment for _, moment in killed]
+        noted["apart_ms"] = round(1000 * (max(noted["moments"], default=0) - min(noted["moments"], default=0)), 1)
         noted["reached"] = not blow.point or self.board.fired(blow.point) is not None
         if killed:
             self.settle(f"{noted['killed']} died{' at ' + blow.point if blow.point else ''}")
@@ -328,18 +340,10 @@ class Run:
             record["verdict"] = "held"
         elif code == 0:
             record["why"] = wrong
-        elif self.died_with_all_parts(code):
-            record["verdict"] = "ended by name"
         elif may_end and code in (71, 137) and re.search(r"server \d+ .*(lost|killed by signal 9)", self.job.stderr()):
             record["verdict"] = "ended by name"
         else:
             record["why"] = f"the job ended with {code}: {self.job.stderr().strip().splitlines()[-1:]}"
-
-    def died_with_all_parts(self, code):
-        """The master together with the one server process that had the parts of all: docs/failures.md promises nothing then."""
-        last = self.blows[-1].get("killed", []) if self.blows else []
-        return (code in (72, 137) and "master" in last and any(name.startswith("server") for name in last) and
-                "who knew what the job had come to is not back" in self.master_log())
 
     def count(self, said):
         """(lost, doubled, words): what is in the tables against what was acknowledged."""

@@ -2,34 +2,12 @@
 """The scoreboard in docs/reliability.md, of all runs of one source hash."""
 
 import collections
-import re
+
+import asked
+from asked import deaths, role
 
 BEGIN = "<!-- From here on tests/prove/scoreboard.py writes this page. -->\n"
 EDGES_MS = (100, 200, 300, 400, 500, 700, 1000, 1500, 2000, 3000, 5000, 8000, 15000)
-
-
-def deaths(record):
-    """(blow, name of the process, was it at the point) for every death of the run that counts."""
-    for blow in record["blows"]:
-        if blow["void"]:
-            continue
-        killed = blow.get("killed", [])
-        for number, name in enumerate(killed):
-            at_point = bool(blow["point"]) and blow.get("reached") and number == len(killed) - 1
-            yield blow, name, at_point
-
-
-def role(blow):
-    """What a blow came to: who died within it."""
-    killed = blow.get("killed", [])
-    roles = {re.sub(r" of server\d+$|\d+$", "", name) for name in killed}
-    if blow["action"] == "stop":
-        return "stop " + "+".join(sorted(roles)) if roles else ""
-    if len(roles) == 2:
-        return "both"
-    if len(killed) == 2:
-        return "server twice" if roles == {"server"} else "master twice"
-    return next(iter(roles), "")
 
 
 def percentile(values, part):
@@ -60,6 +38,17 @@ def summary(records, source):
          f"{sum(r.get('bits') is True for r in records)} of {sum('bits' in r for r in records)}"),
     ]
     return table(("", ""), rows)
+
+
+def asked_for(records):
+    """What the sources must have shown, beside what they have."""
+    so_far, missing = asked.count(records), asked.missing(records)
+    rows = [(what, number, so_far[what], missing.get(what, "-")) for what, number in asked.ASKED.items()]
+    more = asked.more(records)
+    return (table(("runs that held, or ended by name where that is allowed", "asked for", "so far", "missing"), rows) + "\n" +
+            ("All of it is there.\n" if not missing else
+             f"At the pace so far about {more[0]} more runs, {more[1]:.0f} minutes with JOBS=2.\n" if more else
+             "Of something that is missing there is nothing yet, so nobody can tell how long the rest will take.\n"))
 
 
 def by_mode(records):
@@ -128,6 +117,9 @@ def write(page, records, source, points):
 ## Scoreboard
 
 {summary(records, source)}
+### Asked for
+
+{asked_for(records)}
 ### Deaths by mode
 
 {by_mode(records)}

@@ -5,6 +5,9 @@
 #   tests/sim/check_bugs.sh apply                only looks whether all patches still apply
 #   SHARD=2/4 tests/sim/check_bugs.sh            every fourth bug, beginning with the second
 #   JOBS=2 tests/sim/check_bugs.sh               so many shards at once
+#   RATE=300 tests/sim/check_bugs.sh             tells of those that psd_sim catches in how many of so many
+#                                                seeds: what few seeds catch escapes when what is drawn
+#                                                shifts, and wants a unit test
 #   KEEP=DIRECTORY tests/sim/check_bugs.sh       remembers there what was caught; a run that was
 #                                                interrupted goes on where it was
 #
@@ -30,6 +33,7 @@ deadline=${DEADLINE:-300}
 shard=${SHARD:-1/1}
 jobs=${JOBS:-1}
 keep=${KEEP:-}
+rate=${RATE:-}
 
 die()
 {
@@ -152,6 +156,30 @@ saw()
             s/.*assertion failed/assertion failed/p' "$scratch/out" | head -n 1 | cut -c1-90
 }
 
+# In how many of $rate seeds does psd_sim notice, which has just been built with the bug?
+count_seeds() # BUG
+{
+    local word seed=1 last caught=0 how=()
+    word=$(field "$1" 2)
+    if [ "$(field "$1" 1)" = plan ]; then
+        how=(--plan "tests/sim/plans/$word")
+        seed=$(sed -n 's/^seed //p' "tests/sim/plans/$word")
+    fi
+    last=$((seed + rate - 1))
+    while [ "$seed" -le "$last" ]; do
+        timeout -k 5 "$deadline" build/tests/sim/psd_sim "${how[@]}" --first "$seed" \
+            --seeds $((last - seed + 1)) >"$scratch/seeds" 2>&1 && break
+        seed=$(sed -n 's/^replay: .*--\(seed\|first\) \([0-9]*\).*/\2/p' "$scratch/seeds" | tail -n 1)
+        caught=$((caught + 1))
+        if [ -z "$seed" ]; then
+            echo "$caught of $rate seeds or more: it crashes"
+            return
+        fi
+        seed=$((seed + 1))
+    done
+    echo "$caught of $rate seeds"
+}
+
 # Did the named test notice? A crash or a hang that the test itself ends names no function.
 noticed() # BUG EXIT_CODE
 {
@@ -176,6 +204,9 @@ try() # BUG: applies it, runs its test, prints a row; false: not caught
     patch -p1 --quiet <"$bugs/$bug.patch" >"$scratch/log" || die "$bug does not apply: $(cat "$scratch/log")"
     build "$bug"
     run "$bug" || code=$?
+    case $rate:$(field "$bug" 1) in
+    [0-9]*:sim | [0-9]*:plan) printf '%-45s %s\n' "$bug" "$(count_seeds "$bug")" ;;
+    esac
     patch -p1 --quiet -R <"$bugs/$bug.patch"
     if ! noticed "$bug" "$code"; then
         printf '%-45s %-28s %5d  %s\n' "$bug" "$(target "$bug")" $((SECONDS - start)) \

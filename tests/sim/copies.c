@@ -17,18 +17,25 @@ copies_are_pair(const struct lane *owner, const struct lane *lane)
            lane->mirror->number == owner->pair->number && lane->mirror->owner.life == owner->life;
 }
 
+/* Where the copy of that lane runs; NULL: it has none. */
+static const struct lane_host *
+host_of_copy(const struct job *job, const struct lane *owner)
+{
+    for (unsigned i = 0; i < job->lanes && owner->pair != NULL; i++) {
+        if (copies_are_pair(owner, job->lane[i].lane)) {
+            return &job->lane[i];
+        }
+    }
+    return NULL;
+}
+
 /* The lane that is the copy of that one; NULL: there is none. */
 static const struct lane *
 copy_of(const struct job *job, const struct lane *owner)
 {
-    for (unsigned i = 0; i < job->lanes && owner->pair != NULL; i++) {
-        const struct lane *lane = job->lane[i].lane;
+    const struct lane_host *host = host_of_copy(job, owner);
 
-        if (copies_are_pair(owner, lane)) {
-            return lane;
-        }
-    }
-    return NULL;
+    return host == NULL ? NULL : host->lane;
 }
 
 static bool
@@ -44,6 +51,19 @@ same_parts(const struct chunk *a, const struct chunk *b)
         }
     }
     return true;
+}
+
+/* A replacement may ask for the version before. There is one when a round has closed here. */
+static bool
+same_last_value(const struct job *job, const struct chunk *a, const struct chunk *b)
+{
+    const struct store_piece one = chunk_last_value(a);
+    const struct store_piece other = chunk_last_value(b);
+
+    return one.bytes == other.bytes &&
+           (one.bytes == 0 || a->clock.version <= a->table->first_step ||
+            a->clock.version <= job->plan.load_step ||
+            memcmp(one.base, other.base, one.bytes) == 0);
 }
 
 /* What anybody may have heard of the chunk is in the copy; and what is the same change is the same
@@ -70,7 +90,8 @@ check_chunk(struct job *job, const struct lane *owner, const struct chunk *chunk
                  (unsigned long long)copied->clock.version);
     }
     if (copied->clock.version == chunk->clock.version && copied->updates == chunk->updates &&
-        chunk->ready == copied->ready && !same_parts(chunk, copied)) {
+        chunk->ready == copied->ready &&
+        (!same_parts(chunk, copied) || !same_last_value(job, chunk, copied))) {
         sim_fail(job->sim, "table %s chunk %u version %llu: its copy has other bytes", table,
                  chunk->index, (unsigned long long)chunk->clock.version);
     }
@@ -149,10 +170,36 @@ is_last(const struct job *job, const struct lane *lane)
            (lane->promoted != 0 && !lane->joined);
 }
 
+/* A copy dies with nothing that it is a copy of. Counts jobs whose load is shared. */
+static void
+check_spread(struct job *job, uint32_t server)
+{
+    uint32_t first = SERVERS_MAX;
+    bool is_shared = false;
+
+    for (unsigned i = 0; i < job->lanes; i++) {
+        const struct lane *owner = job->lane[i].server == server ? job->lane[i].lane : NULL;
+        const struct lane_host *host = has_place(owner) ? host_of_copy(job, owner) : NULL;
+
+        if (host == NULL) {
+            continue;
+        }
+        if (host->server == server && host->life == job->lane[i].life) {
+            sim_fail(job->sim, "server %u lane %u: its copy is in its own process",
+                     owner->config.server, owner->config.lane);
+        }
+        is_shared = is_shared || (first != SERVERS_MAX && first != host->server);
+        first = host->server;
+    }
+    job->sim->counters.shared_kills += is_shared;
+}
+
 bool
 copies_check_kill(struct job *job, uint32_t server)
 {
     bool whole = true;
+
+    check_spread(job, server);
 
     for (unsigned i = 0; i < job->lanes && !job->sim->failed; i++) {
         const struct lane *owner = job->lane[i].lane;
@@ -168,7 +215,7 @@ copies_check_kill(struct job *job, uint32_t server)
             continue;
         }
         if (job->master->master == NULL ||
-            !peek_is_whole(job->master->master, owner->config.server)) {
+            !peek_is_whole(job->master->master, owner->config.server, owner->config.lane)) {
             whole = false;
             continue;
         }

@@ -8,6 +8,8 @@
  */
 #include "faults.h"
 
+#include <limits.h>
+
 #include "peek.h"
 #include "worker.h"
 
@@ -95,6 +97,26 @@ pause_node(void *object, uint64_t argument)
     }
 }
 
+/* How often a rank may die in a job that waits for its replacements. Each death may leave it a step
+ * further behind in a stale table than in a sum beside it. If that is more than the table bears, the
+ * others wait for its push, and it for their weights of the step behind that: docs/failures.md. */
+static unsigned
+deaths_max(const struct plan *plan)
+{
+    unsigned deaths = UINT_MAX;
+    bool sums = false;
+
+    for (unsigned i = 0; i < plan->table_count; i++) {
+        const struct table_plan *table = &plan->table[i];
+
+        sums = sums || (table->kind == KIND_ROUNDS && table->use == PSD_USE_SUM);
+        if (table->kind == KIND_SLOTS && table->staleness < deaths) {
+            deaths = table->staleness;
+        }
+    }
+    return sums && plan->policy == PSI_DEATH_WAIT ? deaths : UINT_MAX;
+}
+
 /* A sum job needs one worker that has the weights: the last one is left alone. */
 static bool
 may_die(const struct job *job, uint32_t slot)
@@ -102,6 +124,7 @@ may_die(const struct job *job, uint32_t slot)
     const uint32_t last = job->plan.workers - 1;
 
     return worker_runs(job->worker[slot]) &&
+           worker_deaths(job->worker[slot]) < deaths_max(&job->plan) &&
            !(job->plan.policy == PSI_DEATH_WAIT && slot == last && last > 0);
 }
 

@@ -37,6 +37,13 @@ lane_line(void *sink, enum psi_log_level level, const char *id, const char *text
     }
 }
 
+static bool
+may_be_unreached(const struct fault_plan *faults)
+{
+    return faults->harsh || faults->rifts > 0 || faults->blocks > 0 || faults->freezes > 0 ||
+           faults->exiles > 0;
+}
+
 /* The master's lines tell who was given up, and how the dead count. */
 static void
 master_line(void *sink, enum psi_log_level level, const char *id, const char *text)
@@ -68,6 +75,10 @@ master_line(void *sink, enum psi_log_level level, const char *id, const char *te
         }
     } else if (strcmp(id, "MEMBER-LOST") == 0) {
         job->server_lost = true;
+        if (!may_be_unreached(&job->plan.faults) && strstr(text, "do not reach it") != NULL) {
+            sim_fail(job->sim, "the master deposed a server that nothing keeps from workers: %s",
+                     text);
+        }
     } else if (strcmp(id, "JOB-START") == 0) {
         job->started = true;
     } else if (strcmp(id, "VIEW") == 0) {
@@ -106,6 +117,72 @@ master_settle(struct node *node)
 }
 
 static void
+say_word(const struct job *job, const struct psi_word *word)
+{
+    if (word->kind == PSI_WORD_ALL || word->kind == PSI_WORD_DONE || word->number != 0) {
+        master_heed(job->master->master, word);
+        net_wake_at(job->master->node, 0);
+    }
+}
+
+static void
+say_to_master(const struct job *job, enum psi_word_kind kind, uint32_t rank, uint64_t number)
+{
+    say_word(job, &(struct psi_word){.kind = kind, .rank = rank, .number = number});
+}
+
+/* As psd_run does it when another life of the master listens. */
+static void
+remind(void *object, uint64_t life)
+{
+    const struct job *job = object;
+
+    if (job->master != job->masters + life || job->master->master == NULL) {
+        return;
+    }
+    for (uint32_t server = 0; server < job->plan.servers; server++) {
+        say_to_master(job, PSI_WORD_GONE, server, job->gone[server]);
+        for (uint32_t lane = 0; lane < job->plan.lanes[server]; lane++) {
+            say_word(job, &(struct psi_word){.kind = PSI_WORD_CROSSED,
+                                             .rank = server,
+                                             .lane = lane,
+                                             .number = job->crossed[server][lane]});
+        }
+    }
+    for (uint32_t rank = 0; rank < job->plan.workers; rank++) {
+        if (job->is_done[rank]) {
+            say_to_master(job, PSI_WORD_DONE, rank, 0);
+        }
+    }
+    say_to_master(job, PSI_WORD_ALL, 0, 0);
+}
+
+/* Half of the masters that return are started by one who does. */
+static bool
+is_reminded(const struct job *job)
+{
+    return (job->sim->now_ns * UINT64_C(0x9e3779b97f4a7c15) >> 33) % 2 == 1;
+}
+
+/* Another life listens where the last one did, or elsewhere. */
+static void
+place_master(struct job *job, unsigned life)
+{
+    const uint64_t drawn = job->sim->now_ns * UINT64_C(0xd6e8feb86659fd93) >> 40;
+
+    if (life == 0) {
+        snprintf(job->master_address, sizeof(job->master_address), "sim://master");
+    } else if (job->plan.faults.masters_move && drawn % 3 != 0) {
+        snprintf(job->master_address, sizeof(job->master_address), "sim://master+%u", life);
+        job->sim->counters.master_moves++;
+        sim_trace(job->sim, "master", "goes to %s", job->master_address);
+    }
+    if (life > 0 && job->plan.faults.masters_move) {
+        net_tell_master(&job->net, 1 + life, job->master_address);
+    }
+}
+
+static void
 start_master(struct job *job)
 {
     const struct plan *plan = &job->plan;
@@ -124,24 +201,29 @@ start_master(struct job *job)
         .start_timeout_ms = START_TIMEOUT_MS,
         .replacement_timeout_ms = REPLACEMENT_TIMEOUT_MS,
         .policy = plan->policy,
-        .listen_address = "sim://master",
+        .listen_address = job->master_address,
     };
     struct master_host *host = job->master == NULL ? job->masters : job->master + 1;
     const unsigned life = (unsigned)(host - job->masters);
     struct psd_error err;
     char name[24];
 
+    place_master(job, life);
     job->master = host;
     job->master_due = false;
     config.term = plan->master_grace_ms > 0 ? 1 + life : 0;
     snprintf(name, sizeof(name), life > 0 ? "master+%u" : "master", life);
     config.tell_context = host;
+    config.heeds = life > 0 && is_reminded(job);
     host->job = job;
     host->log = (struct psi_log){.write = master_line, .sink = host, .level = PSI_LOG_DEBUG};
     host->node = net_node_create(&job->net, name);
     host->node->settle = master_settle;
     host->node->owner = host;
     psi_assert(master_create(&host->node->env, &config, &host->log, &host->master, &err) == PSD_OK);
+    if (config.heeds) {
+        sim_at(job->sim, job->sim->now_ns + job->sim->now_ns % 50 * SIM_MS, remind, job, life);
+    }
     net_wake_at(host->node, 0);
 }
 
@@ -320,7 +402,9 @@ lane_settle(struct node *node)
             host->job->is_ending = true;
             copies_check_end(host->job);
         }
-        model_final(host->job->model, host->lane);
+        /* A job that has used the global step ends when that is lost with a server: it says so. */
+        model_final(host->job->model, host->lane,
+                    host->job->copy_missed && host->exit_code != PSI_EXIT_OK);
         lane_destroy(host->lane);
         host->lane = NULL;
         net_node_gone(node);
@@ -483,12 +567,9 @@ static void
 tell_gone(void *object, uint64_t life)
 {
     struct job *job = object;
-    const struct psi_gone gone = {.server = (uint32_t)(life & ((1u << PSI_PROCESS_INDEX_BITS) - 1)),
-                                  .life = life};
-
     if (job->master->master != NULL) {
-        master_gone(job->master->master, &gone);
-        net_wake_at(job->master->node, 0);
+        say_to_master(job, PSI_WORD_GONE, (uint32_t)(life & ((1u << PSI_PROCESS_INDEX_BITS) - 1)),
+                      life);
     }
 }
 
@@ -499,9 +580,11 @@ tell_gone_later(struct job *job, uint32_t server)
     const uint64_t number = (job->sim->now_ns + server) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
     const uint64_t late_ms = number % 8 == 1 ? 2000 : 50;
 
+    const uint64_t process = (uint64_t)(job->life[server] + 1) << PSI_PROCESS_INDEX_BITS | server;
+
+    job->gone[server] = process;
     if (number % 2 == 1) {
-        sim_at(job->sim, job->sim->now_ns + number / 8 % late_ms * SIM_MS, tell_gone, job,
-               (uint64_t)(job->life[server] + 1) << PSI_PROCESS_INDEX_BITS | server);
+        sim_at(job->sim, job->sim->now_ns + number / 8 % late_ms * SIM_MS, tell_gone, job, process);
     }
 }
 
@@ -584,10 +667,15 @@ master_told(void *context, const struct psi_tiding *tiding)
         host->ending = true; /* psd_run ends the job, too, and misses nobody any more */
         return;
     }
-    if (tiding->role != PSI_TIDING_SERVER) {
-        return;
+    if (tiding->kind == PSI_TIDING_DONE) {
+        job->is_done[tiding->rank] = true;
     }
-    if (tiding->kind == PSI_TIDING_JOINED || tiding->kind == PSI_TIDING_HOSTED) {
+    if (tiding->role != PSI_TIDING_SERVER || host != job->master) {
+        return; /* psd_run starts the next life when it has heard the last word of this one */
+    }
+    if (tiding->kind == PSI_TIDING_CROSSED) {
+        job->crossed[tiding->rank][tiding->lane] = tiding->life;
+    } else if (tiding->kind == PSI_TIDING_JOINED || tiding->kind == PSI_TIDING_HOSTED) {
         job->is_missing[tiding->rank] = false;
     } else if (tiding->kind == PSI_TIDING_COPIED) {
         job->sim->counters.promotions++;
@@ -705,9 +793,9 @@ deposed_has_ended_it(const struct job *job)
     return false;
 }
 
-/* Does a server that was there to the end have as many lanes that stand by? */
-static bool
-has_room(const struct job *job, uint32_t server, uint32_t lanes)
+/* Lanes that stood by in a server that was there to the end. */
+static uint32_t
+count_room(const struct job *job, uint32_t server)
 {
     uint32_t room = 0;
     bool was_there = false;
@@ -720,24 +808,34 @@ has_room(const struct job *job, uint32_t server, uint32_t lanes)
         was_there = was_there || (is_of_it && !lane->is_standby && !lane->is_guest &&
                                   lane->finished && lane->exit_code == job->master->exit_code);
     }
-    return was_there && room >= lanes;
+    return was_there ? room : 0;
 }
 
-/* The server that the master names was not started again, and no other could take its part. */
+/* The server that the master names was not started again, and others could not take its part. */
 static bool
 is_without_host(const struct job *job)
 {
+    uint32_t room = 0;
     uint32_t lost;
 
     if (!job->plan.faults.server_stays_away || sscanf(job->master->text, "server %u", &lost) != 1) {
         return false;
     }
     for (uint32_t server = 0; server < job->plan.servers; server++) {
-        if (server != lost && has_room(job, server, job->plan.lanes[lost])) {
-            return false;
+        room += server != lost ? count_room(job, server) : 0;
+    }
+    return room < job->plan.lanes[lost];
+}
+
+static bool
+has_backup_workers(const struct job *job)
+{
+    for (uint32_t i = 0; i < job->plan.table_count; i++) {
+        if (job->plan.table[i].backup > 0) {
+            return true;
         }
     }
-    return true;
+    return false;
 }
 
 /* What the master may exit with, given what was done to the job. */
@@ -763,11 +861,15 @@ code_is_right(const struct job *job, int code)
         }
         return any_lane_killed(job) || deposed_has_ended_it(job) ||
                (job->server_lost && job->plan.faults.harsh);
-    case PSI_EXIT_MASTER_LOST: /* with all who knew */
+    case PSI_EXIT_MASTER_LOST: /* with all who knew: not while there are workers */
         return job->plan.faults.master_lives > 0 &&
-               (any_lane_killed(job) || deposed_has_ended_it(job));
+               (deposed_has_ended_it(job) ||
+                (any_lane_killed(job) &&
+                 (has_backup_workers(job) || job->plan.policy == PSI_DEATH_WAIT ||
+                  strstr(job->master->text, "had not heard of all") != NULL)));
     case PSI_EXIT_START_TIMEOUT: /* of a master that returned: nobody is left */
-        if (job->plan.faults.master_lives > 0 && any_lane_killed(job)) {
+        if (job->plan.faults.master_lives > 0 &&
+            (any_lane_killed(job) || deposed_has_ended_it(job))) {
             return true;
         }
         return (any_lane_killed(job) || job->plan.faults.harsh ||
@@ -778,14 +880,17 @@ code_is_right(const struct job *job, int code)
     }
 }
 
-/* A lane that is cut off while a job fails may not hear of what: it hears of a lost master, or of
- * what an earlier life of the master thinks. */
+/* A lane that is cut off while a job fails may not hear of what: it hears of a lost master, or, if it
+ * has never met it, of none; or of what an earlier life of the master thinks, which may end it alone:
+ * its copy then takes its part. */
 static bool
 may_miss_the_end(const struct job *job, const struct lane_host *lane)
 {
-    return job->plan.faults.harsh ||
+    const bool never_met = lane->exit_code == PSI_EXIT_START_TIMEOUT && !lane->joined;
+
+    return job->plan.faults.harsh || deposed_has_ended_it(job) ||
            (job->master->exit_code != PSI_EXIT_OK &&
-            (lane->exit_code == PSI_EXIT_MASTER_LOST || deposed_has_ended_it(job)));
+            (lane->exit_code == PSI_EXIT_MASTER_LOST || never_met));
 }
 
 /* The place of another lane of this life was still that of a life that had died: with the first lane
@@ -815,15 +920,20 @@ judge_lane(struct job *job, const struct lane_host *lane)
          (lane->exit_code == PSI_EXIT_REFUSED || lane->exit_code == PSI_EXIT_START_TIMEOUT))) {
         return; /* the latter came when all was over */
     }
-    if (lane->life > 0 && lane->exit_code == PSI_EXIT_FENCED && is_half(job, lane)) {
-        return;
+    if (lane->life > 0 && lane->exit_code == PSI_EXIT_FENCED &&
+        (is_half(job, lane) || (job->plan.faults.master_lives > 0 &&
+                                (strstr(lane->text, "has another life") != NULL ||
+                                 strstr(lane->text, "has to begin another life") != NULL)))) {
+        return; /* or a master that had not met it has let another into its place, or had heard of its
+                 * predecessor's end alone: psd_run starts the next, and the job goes on */
     }
     if (is_late(job) &&
         (lane->exit_code == PSI_EXIT_FENCED || lane->exit_code == PSI_EXIT_MASTER_LOST ||
          lane->exit_code == PSI_EXIT_REFUSED)) {
         return; /* its copy has its place */
     }
-    if (lane->is_guest && (lane->exit_code == PSI_EXIT_FENCED || !lane->joined)) {
+    if (lane->is_guest && (lane->exit_code == PSI_EXIT_FENCED ||
+                           lane->exit_code == PSI_EXIT_REFUSED || !lane->joined)) {
         return; /* the server whose place it has was lost again, or started again first */
     }
     if (master_gone

@@ -51,14 +51,20 @@ struct job {
     struct model *model;
     struct master_host masters[LIVES_MAX];             /* of all lives */
     struct master_host *master;                        /* the last of them */
+    char master_address[PSI_ADDRESS_BYTES];            /* where that one listens */
     bool master_due;                                   /* it died, and another follows */
     struct lane_host lane[3 * PLACES_MAX * LIVES_MAX]; /* of all lives, and those that stand by */
     unsigned lanes;
     unsigned life[SERVERS_MAX];   /* of a server, from 0 */
     bool is_missing[SERVERS_MAX]; /* the master waits for another life, and none has joined */
+    uint64_t gone[SERVERS_MAX];   /* the last process of it that was killed; 0: none was */
+    uint64_t crossed[SERVERS_MAX]
+                    [LANES_MAX]; /* the last number of a copy of a lane that was crossed out */
+    bool is_done[WORKERS_MAX];   /* a master has told that it said BYE */
     struct worker *worker[WORKERS_MAX];
     uint64_t push_number[WORKERS_MAX];     /* of a rank, over all its lives: rows of a ledger */
     bool rank_lost[WORKERS_MAX];           /* killed or given up at least once */
+    unsigned rank_deaths[WORKERS_MAX];     /* ... so often: killed */
     bool rank_left[WORKERS_MAX];           /* has nothing more to do, and says so */
     uint64_t barrier_reached[WORKERS_MAX]; /* the last that a rank has come to, in any life */
     uint64_t barrier_passed;               /* the last that anybody has passed */

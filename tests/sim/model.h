@@ -21,8 +21,9 @@ void model_destroy(struct model *model);
 /* After every event of a lane. */
 void model_observe(struct model *model, const struct lane *lane);
 
-/* The lane is about to go: everything acknowledged must be in it. */
-void model_final(struct model *model, const struct lane *lane);
+/* The lane is about to go: everything acknowledged must be in it, but for the global step if it may lack
+ * that. */
+void model_final(struct model *model, const struct lane *lane, bool may_lack);
 
 /* After all lanes are gone. */
 void model_end(struct model *model);

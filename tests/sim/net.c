@@ -1274,6 +1274,29 @@ node_take_back(struct psi_env *env, const struct psi_segment *segment)
     region_unref(node->net, region);
 }
 
+enum { TOLD_LATE_MS = 400 }; /* each machine has an agent of its own */
+
+static psd_status
+node_find_master(struct psi_env *env, struct psi_master_told *told_p, struct psd_error *err)
+{
+    const struct node *node = (struct node *)env;
+    const struct net *net = node->net;
+    const uint64_t late_ns = node->number * UINT64_C(137) % TOLD_LATE_MS * SIM_MS;
+
+    (void)err;
+    *told_p = net->sim->now_ns < net->told_ns + late_ns ? net->told_before : net->told;
+    return PSD_OK;
+}
+
+void
+net_tell_master(struct net *net, uint32_t term, const char *address)
+{
+    net->told_before = net->told;
+    net->told = (struct psi_master_told){.term = term};
+    snprintf(net->told.address, sizeof(net->told.address), "%s", address);
+    net->told_ns = net->sim->now_ns;
+}
+
 static const struct psi_env_ops node_ops = {
     .now_ns = node_now_ns,
     .random = node_random,
@@ -1282,6 +1305,7 @@ static const struct psi_env_ops node_ops = {
     .unlisten = node_unlisten,
     .lend = node_lend,
     .take_back = node_take_back,
+    .find_master = node_find_master,
 };
 
 /* ---- nodes -------------------------------------------------------------------------------- */

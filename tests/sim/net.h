@@ -95,11 +95,17 @@ struct net {
     unsigned rifts;                      /* ever */
     struct quarantined *quarantine_list; /* memory that was given back, newest first */
     uint64_t loans;                      /* not given back yet */
+    struct psi_master_told told;         /* where the master is said to be ... */
+    struct psi_master_told told_before;  /* ... by whom the news has not reached yet */
+    uint64_t told_ns;                    /* when that was said */
 };
 
 void net_init(struct net *net, struct sim *sim);
 /* Every core must have been destroyed. Fails if one has kept a loan. */
 void net_fini(struct net *net);
+
+/* From now on nodes are told, some of them later, that this is the master's address. */
+void net_tell_master(struct net *net, uint32_t term, const char *address);
 
 struct node *net_node_create(struct net *net, const char *name);
 

@@ -14,7 +14,8 @@ peek_is_changing(const struct master *master)
 }
 
 bool
-peek_is_whole(const struct master *master, uint32_t server)
+peek_is_whole(const struct master *master, uint32_t server, uint32_t lane)
 {
-    return master_pair_is_whole(&master->server[server]);
+    return lane < master->server[server].lanes &&
+           master_pair_is_whole(&master->server[server].pair[lane]);
 }

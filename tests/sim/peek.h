@@ -12,7 +12,7 @@ struct master;
 /* Is a change of view under way? */
 bool peek_is_changing(const struct master *master);
 
-/* Has the server a copy that may take its places? */
-bool peek_is_whole(const struct master *master, uint32_t server);
+/* Has the server's lane a copy that may take its place? */
+bool peek_is_whole(const struct master *master, uint32_t server, uint32_t lane);
 
 #endif

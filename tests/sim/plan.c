@@ -291,17 +291,17 @@ draw_program(struct plan *plan, struct rng *rng)
     }
 }
 
-/* Whichever server is lost, another one has lanes enough that stand by. */
+/* Whichever server is lost, the others have lanes enough that stand by. */
 static bool
 has_room_for_any(const struct plan *plan)
 {
     for (uint32_t lost = 0; lost < plan->servers; lost++) {
-        bool found = false;
+        uint32_t room = 0;
 
         for (uint32_t server = 0; server < plan->servers; server++) {
-            found = found || (server != lost && plan->lanes[server] >= plan->lanes[lost]);
+            room += server != lost ? plan->lanes[server] : 0;
         }
-        if (!found) {
+        if (room < plan->lanes[lost]) {
             return false;
         }
     }
@@ -396,7 +396,7 @@ draw_copies(struct plan *plan, struct rng *rng)
 static bool
 may_have_copies(const struct plan *plan)
 {
-    return plan->policy != PSI_DEATH_WAIT && plan->servers > 1;
+    return plan->servers > 1;
 }
 
 static bool
@@ -426,6 +426,8 @@ draw_master_lives(struct plan *plan, struct rng *rng)
         (plan->policy != PSI_DEATH_FAIL || plan->faults.worker_kills == 0) &&
         (plan->replicas > 0 || plan->faults.server_lives == 0) && !plan->faults.harsh &&
         rng_chance(rng, 40);
+    plan->faults.masters_move =
+        plan->seed % 2 == 0; /* nothing is drawn for it: plans stay what they were */
     if (plan->think_max_ns < SIM_MS) {
         plan->think_max_ns = rng_between(rng, 1, 30) * SIM_MS;
     }
@@ -562,7 +564,8 @@ plan_print(const struct plan *plan)
         printf("  servers die %u times, and are started again\n", plan->faults.server_lives);
     }
     if (plan->faults.master_lives > 0) {
-        printf("  the master dies %u times, and is started again%s\n", plan->faults.master_lives,
+        printf("  the master dies %u times, and is started again%s%s\n", plan->faults.master_lives,
+               plan->faults.masters_move ? ", or elsewhere" : "",
                plan->faults.masters_overlap ? ", or while the last lives on" : "");
     }
     if (plan->depth > 1 || plan->threads > 1) {

@@ -60,6 +60,7 @@ struct fault_plan {
     bool kill_master;
     unsigned master_lives;   /* the master dies so often, and is started again */
     bool masters_overlap;    /* or is only thought dead: it goes on for a while, beside the next */
+    bool masters_move;       /* it is started elsewhere, now and then */
     unsigned server_lives;   /* servers die so often, and are started again ... */
     unsigned exiles;         /* servers lose the master, and go on without knowing so often */
     unsigned blocks;         /* a server or its copy does not reach the other, but hears it */

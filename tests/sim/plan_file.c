@@ -115,6 +115,7 @@ static const struct field plan_fields[] = {
     PART(faults, server_stays_away, TYPE_BOOL),
     PART(faults, master_lives, TYPE_U32),
     PART(faults, masters_overlap, TYPE_BOOL),
+    PART(faults, masters_move, TYPE_BOOL),
     PART(faults, neighbour_cuts, TYPE_U32),
     PART(faults, harsh, TYPE_BOOL),
 };

@@ -64,10 +64,12 @@ struct sim_event {
     X(rifts)                                                                                       \
     X(one_way)                                                                                     \
     X(promotions)                                                                                  \
+    X(shared_kills)                                                                                \
     X(copies_equal)                                                                                \
     X(server_lives)                                                                                \
     X(master_kills)                                                                                \
     X(master_lives)                                                                                \
+    X(master_moves)                                                                                \
     X(replacements)                                                                                \
     X(fenced)                                                                                      \
     X(torn_frames)                                                                                 \

@@ -145,6 +145,7 @@ rank_lost(struct worker *worker)
     worker->lost = true;
     if (worker->rank != UINT32_MAX) {
         worker->job->rank_lost[worker->rank] = true;
+        worker->job->rank_deaths[worker->rank]++;
         model_rank_lost(worker->job->model, worker->rank);
     } else {
         worker->job->nameless_kills++;
@@ -161,6 +162,12 @@ worker_kill(struct worker *worker)
     net_node_kill(worker->node);
     leave_process(worker);
     start_again(worker);
+}
+
+unsigned
+worker_deaths(const struct worker *worker)
+{
+    return worker->rank < worker->job->plan.workers ? worker->job->rank_deaths[worker->rank] : 0;
 }
 
 void

@@ -12,6 +12,7 @@ void worker_destroy(struct worker *worker);
 
 void worker_start(struct worker *worker); /* a new process */
 void worker_kill(struct worker *worker);
+unsigned worker_deaths(const struct worker *worker); /* of all that had its rank */
 
 bool worker_runs(const struct worker *worker);
 bool worker_is_pushing(const struct worker *worker);

@@ -44,6 +44,7 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 SlurmctldTimeout=30
 SlurmdTimeout=15
+MessageTimeout=60
 InactiveLimit=0
 KillWait=10
 MinJobAge=10
@@ -88,6 +89,8 @@ class Slurm:
         (self.directory / "state").mkdir()
         nodes = [f"NodeName={host.name} NodeAddr={host.address} CPUs={CPUS} RealMemory=1000 "
                  "State=UNKNOWN" for host in self.bed.hosts[1:]]
+        # Nothing here uses control groups, but slurmd looks for them, and version 2 it wants from systemd.
+        (self.directory / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         self.config.write_text(CONFIG.format(directory=self.directory, nodes="\n".join(nodes),
                                              address=self.bed.launcher.address))
 

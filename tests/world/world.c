@@ -250,7 +250,7 @@ conn_create(struct world *world, enum world_conn_state state)
             snprintf(conn->conn.peer, sizeof(conn->conn.peer), "test://%u", i);
             conn->world = world;
             conn->state = state;
-            psi_stream_in_init(&conn->in, conn->buffer);
+            psi_stream_in_init(&conn->in, conn->buffer, NULL);
             world->conn[i] = conn;
             return conn;
         }
@@ -313,12 +313,25 @@ world_unlisten(struct psi_env *env, struct psi_listener *listener)
     world->listener_events = NULL;
 }
 
+static psd_status
+world_find_master(struct psi_env *env, struct psi_master_told *told_p, struct psd_error *err)
+{
+    const struct world *world = (struct world *)env;
+
+    if (world->untrue != NULL) {
+        return psi_fail(err, PSD_ERR_REFUSED, "%s", world->untrue);
+    }
+    *told_p = world->told;
+    return PSD_OK;
+}
+
 static const struct psi_env_ops env_ops = {
     .now_ns = world_now,
     .random = world_random,
     .connect = world_connect,
     .listen = world_listen,
     .unlisten = world_unlisten,
+    .find_master = world_find_master,
 };
 
 /* ------------------------------------------------------------------- what happens to it --- */

@@ -85,9 +85,11 @@ struct world {
     struct psi_log log; /* writes nowhere, unless the test puts something else there */
     uint64_t now_ns;
     uint64_t drawn;
-    bool unreachable; /* connects fail */
-    bool near;        /* who connects, and who is at test://near, shares memory with the core */
-    bool records;     /* keeps what the core sends, and ended connections to look at */
+    bool unreachable;            /* connects fail */
+    struct psi_master_told told; /* where the master is said to be ... */
+    const char *untrue;          /* ... which is not believed, and why; NULL: it is */
+    bool near;    /* who connects, and who is at test://near, shares memory with the core */
+    bool records; /* keeps what the core sends, and ended connections to look at */
     const struct psi_listener_events *listener_events;
     void *listener_owner;
     unsigned conns_max;

@@ -31,6 +31,7 @@ struct psd_context {
     struct psi_process process; /* immutable: whose context this is */
     struct psi_secret *secret;  /* owned, as is tls; NULL: insecure */
     struct psi_tls *tls;
+    char *master_file; /* owned; NULL: nobody says where the master is */
     struct psi_loop *loop;
     struct psi_client *client; /* guarded by lock */
 

@@ -15,6 +15,7 @@
 #include "client/api/memory.h"
 #include "client/core/state.h"
 #include "config/environment.h"
+#include "config/settings.h"
 #include "rpc/identity.h"
 
 /* For the master to say who is missing, after a job did not gather. */
@@ -163,6 +164,17 @@ init_security(psd_context *context, const struct psi_client_config *config,
     return PSD_ERR_INVALID;
 }
 
+/* What the job's launcher says of its master is not about another job, nor for those who only watch. */
+static char *
+find_master_file(const struct psi_client_config *config)
+{
+    const char *file = psi_environment("PSD_MASTER_FILE");
+    const char *address = psi_environment("PSD_MASTER_ADDRESS");
+    const bool is_ours = address == NULL || strcmp(address, config->master_address) == 0;
+
+    return file != NULL && is_ours && !config->observer ? strdup(file) : NULL;
+}
+
 psd_status
 psi_context_create(const struct psi_client_config *config, const struct psi_secret_source *source,
                    psd_context **context_p, struct psd_error *err)
@@ -187,6 +199,8 @@ psi_context_create(const struct psi_client_config *config, const struct psi_secr
         loop_config.auth = &psi_tls_auth;
         loop_config.credentials = context->tls;
     }
+    context->master_file = find_master_file(config);
+    loop_config.master_file = context->master_file;
     if (status == PSD_OK) {
         status = psi_loop_create(&loop_config, &context->loop, err);
     }
@@ -256,5 +270,6 @@ psi_context_destroy(psd_context *context)
     pthread_cond_destroy(&context->thread_turn);
     pthread_mutex_destroy(&context->lock);
     psi_process_fini(&context->process);
+    free(context->master_file);
     free(context);
 }

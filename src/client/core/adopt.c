@@ -29,7 +29,8 @@ base_of(const struct psd_table *table, uint32_t chunk)
 }
 
 /* What it has of it. What came for the workers of this host, and has not been handed out because
- * not all of their sums were answered, is as good as held. */
+ * not all of their sums were answered, is as good as held; or kept, if this worker gave its own gradient
+ * apart from theirs, and is through with the step. */
 static enum psi_has
 has(const struct psd_table *table, uint32_t chunk, uint64_t base)
 {
@@ -37,6 +38,12 @@ has(const struct psd_table *table, uint32_t chunk, uint64_t base)
 
     if (psi_gather_result(table, chunk, base) != NULL) {
         return PSI_HAS_HELD;
+    }
+    if (result->base == base && result->has != PSI_HAS_PASSED && result->has != PSI_HAS_NOTHING) {
+        return result->has;
+    }
+    if (base > 0 && psi_gather_last(table, chunk, base - 1) != NULL) {
+        return PSI_HAS_KEPT;
     }
     return result->base == base ? result->has : PSI_HAS_NOTHING;
 }
@@ -180,7 +187,7 @@ shown(const struct psd_table *table, uint32_t chunk, uint64_t step)
     }
     return result->has == PSI_HAS_KEPT && result->base == step + 1
                ? result->data
-               : psi_gather_result(table, chunk, step);
+               : psi_gather_last(table, chunk, step);
 }
 
 static void
@@ -218,7 +225,7 @@ give(struct lane_link *lane, const struct psd_table *table, const void *data)
     if (payload.owner == NULL) {
         return PSD_ERR_NO_MEMORY;
     }
-    memcpy(payload.owner, data, payload.bytes);
+    psi_client_copy(lane->client, payload.owner, data, payload.bytes);
     payload.base = payload.owner;
     status = psi_post_payload(lane->peer.conn, &frame, NULL, &payload);
     if (status != PSD_OK) {

@@ -435,7 +435,7 @@ bed_value(struct client_bed *bed, uint32_t lane, const struct psi_frame *request
 }
 
 void
-bed_half_value(struct client_bed *bed, uint32_t lane, const struct psi_frame *request, float value)
+bed_begin_value(struct client_bed *bed, uint32_t lane, const struct psi_frame *request, float value)
 {
     float *values = make_values(value);
     uint8_t head[PSI_FRAME_BYTES];
@@ -444,6 +444,12 @@ bed_half_value(struct client_bed *bed, uint32_t lane, const struct psi_frame *re
     world_feed(bed_lane(bed, lane), head, sizeof(head));
     world_feed(bed_lane(bed, lane), (const uint8_t *)values, BED_CHUNK_BYTES / 2);
     free(values);
+}
+
+void
+bed_half_value(struct client_bed *bed, uint32_t lane, const struct psi_frame *request, float value)
+{
+    bed_begin_value(bed, lane, request, value);
     bed_cut(bed, lane);
 }
 

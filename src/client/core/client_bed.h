@@ -105,7 +105,9 @@ void bed_value_flagged(struct client_bed *bed, uint32_t lane, const struct psi_f
 void bed_feed_value(struct client_bed *bed, uint32_t lane, const struct psi_frame *request,
                     float value, uint16_t flags);
 
-/* Half of a value comes, and then the connection ends. */
+/* Half of a value comes; and then, or not, the connection ends. */
+void bed_begin_value(struct client_bed *bed, uint32_t lane, const struct psi_frame *request,
+                     float value);
 void bed_half_value(struct client_bed *bed, uint32_t lane, const struct psi_frame *request,
                     float value);
 

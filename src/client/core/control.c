@@ -525,7 +525,7 @@ piece_arrived(struct psd_op *op, const void *payload, size_t bytes, struct psd_e
         return psi_fail(err, PSD_ERR_PROTOCOL, "SHARE_DATA: %zu bytes, expected %u", bytes,
                         op->control.to_bytes);
     }
-    memcpy(op->control.to, payload, bytes);
+    psi_client_copy(op->client, op->control.to, payload, bytes);
     psi_op_succeed(op);
     return PSD_OK;
 }

@@ -155,6 +155,7 @@ static const struct psi_master_events master_events = {
     .on_refused = on_refused,
     .on_frame = on_frame,
     .ping = ping,
+    .recall = psi_recall_tell,
     .tell = psi_client_tell,
     .hush = psi_client_hush,
 };

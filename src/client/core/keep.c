@@ -17,7 +17,9 @@
 psd_status
 psi_results_create(struct psd_table *table)
 {
-    if (!table->client->job.survives || !psi_spec_survives(&table->spec)) {
+    const struct psi_welcome *job = &table->client->job;
+
+    if (!job->survives || !psi_spec_is_remade(&table->spec, job->policy == PSI_DEATH_WAIT)) {
         return PSD_OK;
     }
     table->results = calloc(table->chunk_count, sizeof(*table->results));
@@ -42,12 +44,21 @@ give_back(struct result *result)
     result->data = NULL;
 }
 
+static uint64_t
+chunk_bytes(const struct psd_table *table, uint64_t chunk)
+{
+    return psi_chunk_elements(table->spec.count, chunk) * table->element_bytes;
+}
+
 void
 psi_results_destroy(struct psd_table *table)
 {
     for (uint64_t chunk = 0; table->results != NULL && chunk < table->chunk_count; chunk++) {
         give_back(&table->results[chunk]);
-        free(table->results[chunk].copy);
+        if (table->results[chunk].copy != NULL) {
+            table->client->kept_bytes -= chunk_bytes(table, chunk);
+            free(table->results[chunk].copy);
+        }
     }
     free(table->results);
     table->results = NULL;
@@ -116,13 +127,14 @@ no_memory(struct psi_client *client)
 }
 
 static bool
-copy_aside(struct result *result, const void *payload, size_t bytes)
+copy_aside(struct psi_client *client, struct result *result, const void *payload, size_t bytes)
 {
     if (result->copy == NULL) {
         result->copy = malloc(bytes);
+        client->kept_bytes += result->copy != NULL ? bytes : 0;
     }
     if (result->copy != NULL) {
-        memcpy(result->copy, payload, bytes);
+        psi_client_copy(client, result->copy, payload, bytes);
     }
     return result->copy != NULL;
 }
@@ -139,7 +151,7 @@ keep(struct psd_op *op, uint32_t chunk, struct psi_loan *loan, const void *paylo
     result->loan = loan;
     result->data = payload;
     if (loan == NULL) {
-        if (!copy_aside(result, payload, psi_transfer_bytes(op, chunk))) {
+        if (!copy_aside(op->client, result, payload, psi_transfer_bytes(op, chunk))) {
             return false;
         }
         result->data = result->copy;
@@ -157,11 +169,14 @@ let_go(const struct psd_op *op, uint32_t chunk)
     result->has = PSI_HAS_NOTHING;
 }
 
-/* Some hold the result until everybody says that it is here. */
+/* Some hold the result until everybody says that it is here. A worker that sends for its host, and gave its own
+ * gradient apart, is awaited once for both: it says so when the result is here for both. */
 static void
 say_got(struct lane_link *lane, const struct psd_op *op, uint32_t chunk)
 {
-    const bool held = (lane->peer.inbox.frame.flags & PSI_FLAG_HOLD) != 0;
+    const bool is_early =
+        is_for_caller(op) && psi_gather_lacks(op->table, chunk, op->transfer.step);
+    const bool held = (lane->peer.inbox.frame.flags & PSI_FLAG_HOLD) != 0 && !is_early;
 
     op->table->results[chunk].got = held ? op->transfer.step + 1 : 0;
     if (held) {
@@ -179,7 +194,7 @@ psi_result_arrived(struct lane_link *lane, struct request *request, const void *
 
     lane->coming = (struct coming){0};
     if (coming.to != NULL) {
-        memcpy(coming.to, payload, frame->payload_bytes);
+        psi_client_copy(lane->client, coming.to, payload, frame->payload_bytes);
     }
     if (psi_op_is_push(op)) {
         say_got(lane, op, chunk);

@@ -211,8 +211,9 @@ value_sink(struct lane_link *lane, struct psi_sink *sink_p, struct psd_error *er
 static void
 count_value(struct lane_link *lane, const struct psd_op *op, uint32_t bytes)
 {
-    lane->values_in++;
+    lane->traffic.frames_in++;
     lane->traffic.bytes_in += bytes;
+    op->table->traffic.frames_in++;
     op->table->traffic.bytes_in += bytes;
 }
 

@@ -25,9 +25,11 @@ copy_own_value(struct lane_link *lane, const struct request *request, const void
                         "table %s: no memory left to map for its view", op->table->spec.name);
         return false;
     }
-    memcpy((uint8_t *)op->transfer.to + (request->chunk - op->first_chunk) *
-                                            (uint64_t)PSD_CHUNK_ELEMENTS * op->table->element_bytes,
-           value, bytes);
+    psi_client_copy(lane->client,
+                    (uint8_t *)op->transfer.to + (request->chunk - op->first_chunk) *
+                                                     (uint64_t)PSD_CHUNK_ELEMENTS *
+                                                     op->table->element_bytes,
+                    value, bytes);
     if (op->table->results != NULL) {
         psi_result_is_own(op, request->chunk, value);
     }

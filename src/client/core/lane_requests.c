@@ -191,8 +191,9 @@ encode_chunk(const struct psd_op *op, uint32_t chunk, struct psi_frame *frame)
 static void
 count_gradient(struct lane_link *lane, const struct psd_op *op, size_t bytes)
 {
-    lane->gradients_out++;
+    lane->traffic.frames_out++;
     lane->traffic.bytes_out += bytes;
+    op->table->traffic.frames_out++;
     op->table->traffic.bytes_out += bytes;
 }
 

@@ -339,6 +339,22 @@ test_a_value_that_comes_too_late_is_thrown_away(void **state)
     client_bed_stop(bed);
 }
 
+/* If this fails, memory that a caller has back is written by the rest of a value that was coming in. */
+static void
+test_a_value_that_is_half_here_is_not_waited_for(void **state)
+{
+    struct client_bed *bed = client_bed_start(1, PSI_DEATH_FAIL, WIDE);
+    struct psd_op *op = bed_pull(bed, bed_open(bed, 1, 0, 0), 0);
+    struct world_conn *conn = bed_lane(bed, 0);
+
+    (void)state;
+    bed_begin_value(bed, 0, bed_expect(bed, 0, PSI_FRAME_PULL, 0), 3);
+    world_wait(&bed->world, BED_TIMEOUT_MS + 1);
+    assert_int_equal(bed_end(bed, op, NULL).status, PSD_ERR_TIMEOUT);
+    assert_true(world_is_closed(conn));
+    client_bed_stop(bed);
+}
+
 /* If this fails, a server that sends too much writes beyond the caller's memory. */
 static void
 test_a_value_of_another_size_costs_the_connection(void **state)
@@ -489,6 +505,7 @@ main(void)
         cmocka_unit_test(test_an_answer_counts_once),
         cmocka_unit_test(test_values_land_where_they_belong),
         cmocka_unit_test(test_a_value_that_comes_too_late_is_thrown_away),
+        cmocka_unit_test(test_a_value_that_is_half_here_is_not_waited_for),
         cmocka_unit_test(test_a_value_of_another_size_costs_the_connection),
         cmocka_unit_test(test_a_refusal_ends_the_operation),
         cmocka_unit_test(test_a_deadline_names_the_server),

@@ -46,14 +46,25 @@ hint(const struct lane_link *lane, psd_status status, const char *text)
                 : psi_post_error(client->master.peer.conn, &frame, status, 0, text)) == PSD_OK;
 }
 
-/* Is another lane of the same server still not reached? */
+/* In which the lane is, by the view; 0: not known. */
+static uint64_t
+process_of(const struct lane_link *lane)
+{
+    const struct psi_view_place *place =
+        psi_view_place(&lane->client->view, lane->server, lane->lane);
+
+    return place == NULL ? 0 : place->process;
+}
+
+/* Is another lane of the same server and process still not reached? */
 static bool
 is_partly_unreached(const struct lane_link *lane)
 {
     for (uint32_t i = 0; i < lane->client->lane_count; i++) {
         const struct lane_link *other = lane->client->lanes[i];
 
-        if (other->server == lane->server && other->is_unreached) {
+        if (other->server == lane->server && other->is_unreached &&
+            process_of(other) == process_of(lane)) {
             return true;
         }
     }

@@ -132,7 +132,8 @@ psi_split_look(struct psd_op *op)
         return;
     }
     if (!op->transfer.empty) {
-        memcpy(op->transfer.to, values_of(op), op->transfer.count * op->table->element_bytes);
+        psi_client_copy(op->client, op->transfer.to, values_of(op),
+                        op->transfer.count * op->table->element_bytes);
     }
     op->because[0] = '\0';
     op->value = op->table->split->here[op->first_chunk];

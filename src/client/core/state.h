@@ -207,6 +207,8 @@ struct psd_table {
     uint32_t id;
     uint8_t priority;
     struct psi_spec spec;
+    void *info; /* owned; what the master said of it, as it came (recall.c) */
+    size_t info_bytes;
     struct backup_group *group; /* NULL: no backup workers */
     size_t element_bytes;
     const struct psi_codec *codec; /* how its gradients travel */
@@ -288,8 +290,6 @@ struct lane_link {
     uint32_t missed;     /* beats since then without any */
     bool is_unreached;   /* the master was told so */
     uint64_t frames_in;  /* counted here and added up when they are told, as are ... */
-    uint64_t gradients_out;
-    uint64_t values_in;
     struct psi_traffic traffic;
     uint64_t room_ns;          /* something waits for room: then it gets some; 0: nothing does */
     bool extra;                /* one that nobody asks for leaves whatever the window */
@@ -328,6 +328,8 @@ struct psi_client {
     uint64_t beat_ns;       /* lanes get no beat before (reach.c) */
     struct psi_ping ping;
     struct psi_metrics *metrics; /* owned */
+    uint64_t copied_ns;          /* spent with copying large tensors */
+    uint64_t kept_bytes;         /* results that are kept as copies: keep.c */
     struct step_clock steps;
     struct scalars scalars;
     struct psi_telling *telling;       /* owned; NULL before the first one */
@@ -382,6 +384,12 @@ struct psi_client {
 /* core.c */
 void psi_client_over(struct psi_client *client, psd_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+static inline void
+psi_client_copy(struct psi_client *client, void *to, const void *from, size_t bytes)
+{
+    psi_env_copy(client->env, to, from, bytes, &client->copied_ns);
+}
 
 /* tell.c */
 void psi_client_tell(void *owner);
@@ -481,6 +489,10 @@ psd_status psi_control_frame(struct psi_client *client, struct psi_peer *peer, c
                              size_t bytes, struct psd_error *err);
 void psi_control_resend(struct psi_client *client);
 void psi_control_tell_state(struct psi_client *client); /* to a master that may have returned */
+
+/* recall.c: keeps what a master may ask for that finds no server; PSD_ERR_NO_MEMORY. And tells it. */
+psd_status psi_recall_keep(struct psd_table *table, const struct psi_table_info *info);
+psd_status psi_recall_tell(void *owner, struct psd_error *err);
 void psi_subscribe_pace(struct psd_op *op, uint32_t every_ms); /* of a subscribe */
 void psi_control_send(struct psd_op *op);
 void psi_control_barrier_again(const struct psd_op *failed);
@@ -529,6 +541,8 @@ void psi_gather_sent(struct psd_op *op);
 void psi_gather_because(const struct psd_op *op, const char *text);
 void psi_gather_send_again(const struct lane_link *lane);
 const void *psi_gather_result(const struct psd_table *table, uint32_t chunk, uint64_t step);
+const void *psi_gather_last(const struct psd_table *table, uint32_t chunk, uint64_t step);
+bool psi_gather_lacks(const struct psd_table *table, uint32_t chunk, uint64_t step);
 bool psi_gather_why(const struct psd_table *table, uint32_t chunk, char *text, size_t size);
 void psi_gathered_destroy(struct psd_table *table);
 

@@ -122,12 +122,22 @@ end_step(struct step_clock *clock, uint64_t now_ns)
     clock->count++;
 }
 
+/* The next step that is told is a multiple of 2^sparse, and the one before it is kept for its end. */
+static uint64_t
+quiet_until(const struct step_clock *clock, uint64_t step, uint64_t stride)
+{
+    const uint64_t told = ((step >> clock->sparse) + 1) << clock->sparse;
+
+    return told > stride ? told - stride : 0;
+}
+
 /* A push out of a callback comes within the turn that ended the step before. The next step is as far
  * away as the last: if it is not, it is not told. */
 void
 psi_step_clock_begin(struct step_clock *clock, uint64_t step, uint64_t now_ns)
 {
-    const uint64_t next = step + (step - clock->now.step);
+    const uint64_t stride = step - clock->now.step;
+    const uint64_t next = step + stride;
 
     psi_step_clock_turn(clock, now_ns);
     if (clock->keeping) {
@@ -141,6 +151,7 @@ psi_step_clock_begin(struct step_clock *clock, uint64_t step, uint64_t now_ns)
     clock->now.step = step;
     clock->telling = is_told_of(clock, step);
     clock->keeping = clock->telling || is_told_of(clock, next);
+    clock->quiet_until = quiet_until(clock, step, stride);
     if (clock->telling) {
         clock->now.pushed_ns = now_ns;
         clock->now.server = UINT32_MAX;
@@ -162,6 +173,7 @@ psi_step_clock_told(struct step_clock *clock)
 {
     if (clock->done_count < PSI_STEPS_MAX / 4 && clock->sparse > 0) {
         clock->sparse--;
+        clock->quiet_until = 0; /* more of them are told */
     }
     clock->done_count = 0;
 }
@@ -171,6 +183,7 @@ psi_step_clock_stop(struct step_clock *clock)
 {
     clock->on = false;
     clock->running = false;
+    clock->quiet_until = 0;
     clock->telling = false;
     clock->keeping = false;
     clock->is_large = false;

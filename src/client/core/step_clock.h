@@ -75,7 +75,8 @@ struct step_clock {
     struct step_parts before_parts; /* at the end of the one before, ... */
     uint64_t before_ns;             /* ... which was then; 0: not known */
     uint32_t sparse;
-    uint32_t done_count; /* to be told */
+    uint64_t quiet_until; /* no step before this one is kept */
+    uint32_t done_count;  /* to be told */
     struct psi_step_times done[PSI_STEPS_MAX];
 };
 
@@ -89,13 +90,19 @@ psi_step_clock_tells(const struct step_clock *clock, uint64_t step)
 /* A push begins that is the first of its step. */
 void psi_step_clock_begin(struct step_clock *clock, uint64_t step, uint64_t now_ns);
 
-/* A push begins. */
+/* A push begins. Of many small steps nearly all are quiet: they are counted, and that is all. */
 static inline void
 psi_step_clock_push(struct step_clock *clock, uint64_t step, uint64_t now_ns)
 {
     clock->step = step;
     if (clock->on && (!clock->running || step > clock->now.step)) {
-        psi_step_clock_begin(clock, step, now_ns);
+        if (step < clock->quiet_until && !clock->keeping) {
+            clock->now.step = step;
+            clock->untold++;
+            clock->count++;
+        } else {
+            psi_step_clock_begin(clock, step, now_ns);
+        }
     }
     clock->now.end_ns = 0; /* it goes on */
 }

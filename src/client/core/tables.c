@@ -49,6 +49,7 @@ psi_table_destroy(struct psd_table *table)
     free(spread->lane_parts);
     free(spread->places);
     free(table->next_step);
+    free(table->info);
     psi_table_view_destroy(table->view);
     psi_pool_fini(&table->ops);
     free(table);
@@ -230,8 +231,9 @@ psi_table_create(struct psi_client *client, const struct psi_table_info *info, u
         table->next_step[chunk] = info->step;
     }
     psi_shard_place(&loads, info->spec.count, table->element_bytes, table->flat.places);
-    if (psi_group_join(table) != PSD_OK || spread_flat(table) != PSD_OK ||
-        psi_results_create(table) != PSD_OK || remember(client, table) != PSD_OK) {
+    if (psi_recall_keep(table, info) != PSD_OK || psi_group_join(table) != PSD_OK ||
+        spread_flat(table) != PSD_OK || psi_results_create(table) != PSD_OK ||
+        remember(client, table) != PSD_OK) {
         psi_table_destroy(table);
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory", info->spec.name);
     }

@@ -146,6 +146,8 @@ add_traffic(uint32_t *count, struct psi_traffic *list, const struct psi_traffic 
     }
     list[i].bytes_in += more->bytes_in;
     list[i].bytes_out += more->bytes_out;
+    list[i].frames_in += more->frames_in;
+    list[i].frames_out += more->frames_out;
 }
 
 static void
@@ -176,27 +178,45 @@ sum_up(const struct psi_client *client)
 
         if (lane != NULL) {
             sum.frames_in += lane->frames_in;
-            sum.gradients_out += lane->gradients_out;
-            sum.values_in += lane->values_in;
+            sum.traffic.frames_in += lane->traffic.frames_in;
+            sum.traffic.frames_out += lane->traffic.frames_out;
             sum.traffic.bytes_in += lane->traffic.bytes_in;
             sum.traffic.bytes_out += lane->traffic.bytes_out;
             sum.used += lane->used;
         }
     }
     psi_metric_set(client->metrics, PSI_METRIC_FRAMES_IN, sum.frames_in);
-    psi_metric_set(client->metrics, PSI_METRIC_GRADIENTS_OUT, sum.gradients_out);
+    psi_metric_set(client->metrics, PSI_METRIC_GRADIENTS_OUT, sum.traffic.frames_out);
     psi_metric_set(client->metrics, PSI_METRIC_GRADIENT_BYTES_OUT, sum.traffic.bytes_out);
-    psi_metric_set(client->metrics, PSI_METRIC_VALUES_IN, sum.values_in);
+    psi_metric_set(client->metrics, PSI_METRIC_VALUES_IN, sum.traffic.frames_in);
     psi_metric_set(client->metrics, PSI_METRIC_VALUE_BYTES_IN, sum.traffic.bytes_in);
     psi_metric_set(client->metrics, PSI_METRIC_WINDOW_USED, sum.used);
+}
+
+static uint64_t
+queued_bytes(const struct psi_client *client)
+{
+    uint64_t bytes = psi_conn_queued_bytes(client->master.peer.conn);
+
+    for (uint32_t i = 0; client->lanes != NULL && i <= client->lane_count;
+         i++) { /* the host's, too */
+        bytes += client->lanes[i] != NULL ? psi_conn_queued_bytes(client->lanes[i]->peer.conn) : 0;
+    }
+    return bytes;
 }
 
 static void
 measure(const struct psi_client *client)
 {
+    const struct psi_env_counts counts = psi_env_counts(client->env);
+
     sum_up(client);
     psi_metric_set(client->metrics, PSI_METRIC_STEPS, client->steps.count);
-    psi_metric_set(client->metrics, PSI_METRIC_SEAL_TIME, psi_sealed_ns(client->env));
+    psi_metric_set(client->metrics, PSI_METRIC_SEAL_TIME, counts.sealed_ns);
+    psi_metric_set(client->metrics, PSI_METRIC_COPYING_TIME, counts.copied_ns + client->copied_ns);
+    psi_metric_set(client->metrics, PSI_METRIC_FRAMES_OUT, counts.frames_out);
+    psi_metric_set(client->metrics, PSI_METRIC_SEND_QUEUE, queued_bytes(client));
+    psi_metric_set(client->metrics, PSI_METRIC_RESULTS_KEPT, client->kept_bytes);
     psi_metric_set(client->metrics, PSI_METRIC_STEPS_UNTOLD, client->steps.untold);
     psi_metric_set(client->metrics, PSI_METRIC_OPERATIONS, client->pending_count);
     psi_metric_set(client->metrics, PSI_METRIC_ENCODE_TIME, client->steps.parts.encode_ns);

@@ -29,6 +29,25 @@ collect(const struct psi_client *client, const struct psd_op *op)
     return count;
 }
 
+/* The sum of so many leaves, where the operation sends it from. */
+static void
+add_leaves(struct psi_client *client, struct psd_op *op, uint32_t count)
+{
+    struct host *host = client->host;
+    const uint32_t elements = (uint32_t)psi_chunk_elements(op->table->spec.count, op->first_chunk);
+    const bool is_timed = elements >= PSI_METRIC_TIMED;
+    const uint64_t begun_ns = is_timed ? psi_now_ns(client->env) : 0;
+    const psi_arithmetic callers = psi_arithmetic_enter();
+    struct psi_sum sum;
+
+    psi_sum_init(&sum, host->kernels, op->table->spec.dtype, host->leaves, count, host->scratch);
+    psi_sum_all(&sum, elements, op->node.bytes);
+    psi_arithmetic_leave(callers);
+    if (is_timed) {
+        psi_metric_add(client->metrics, PSI_METRIC_ADD_TIME, psi_now_ns(client->env) - begun_ns);
+    }
+}
+
 /* Makes what the operation sends, if it is not there yet. A single gradient of another worker is
  * sent from where it is; our own caller may take its back at any time. False: no memory now. */
 bool
@@ -37,7 +56,6 @@ psi_gather_fill(struct psd_op *op)
     struct psi_client *client = op->client;
     struct host *host = client->host;
     const bool is_sum = op->node.level > 0;
-    struct psi_sum sum;
     uint32_t count;
 
     if (op->node.gathering == NULL || op->transfer.from != NULL || op->transfer.empty) {
@@ -55,15 +73,10 @@ psi_gather_fill(struct psd_op *op)
         return false;
     }
     if (is_sum) {
-        const psi_arithmetic callers = psi_arithmetic_enter();
-
-        psi_sum_init(&sum, host->kernels, op->table->spec.dtype, host->leaves, count,
-                     host->scratch);
-        psi_sum_all(&sum, (uint32_t)psi_chunk_elements(op->table->spec.count, op->first_chunk),
-                    op->node.bytes);
-        psi_arithmetic_leave(callers);
+        add_leaves(client, op, count);
     } else {
-        memcpy(op->node.bytes, host->leaves[0].data, psi_transfer_bytes(op, op->first_chunk));
+        psi_client_copy(client, op->node.bytes, host->leaves[0].data,
+                        psi_transfer_bytes(op, op->first_chunk));
     }
     op->transfer.from = op->node.bytes;
     return true;
@@ -354,16 +367,41 @@ psi_gather_send_again(const struct lane_link *lane)
     }
 }
 
+static const struct gathering *
+find_gathering(const struct psd_table *table, uint32_t chunk)
+{
+    return table->gathered == NULL ? NULL : psi_gathering_find(table, chunk);
+}
+
+/* The result of the step, if it is the last that has come for this host: it stays until the next one comes,
+ * and then nobody lacks it. NULL: it is not. */
+const void *
+psi_gather_last(const struct psd_table *table, uint32_t chunk, uint64_t step)
+{
+    const struct gathering *gathering = find_gathering(table, chunk);
+
+    return gathering != NULL && gathering->version == step + 1 ? psi_gathering_value(gathering)
+                                                               : NULL;
+}
+
 /* The result of a step whose sums have not all been answered: it is here, but those who gave to it
  * have not been given it. NULL: it is not. */
 const void *
 psi_gather_result(const struct psd_table *table, uint32_t chunk, uint64_t step)
 {
-    const struct gathering *gathering =
-        table->gathered == NULL ? NULL : psi_gathering_find(table, chunk);
+    const struct gathering *gathering = find_gathering(table, chunk);
 
-    return gathering != NULL && gathering->sent && gathering->step == step &&
-                   gathering->version == step + 1
-               ? psi_gathering_value(gathering)
+    return gathering != NULL && gathering->sent && gathering->step == step
+               ? psi_gather_last(table, chunk, step)
                : NULL;
+}
+
+/* Has the result of the step been asked for, for the workers of this host, and not come? */
+bool
+psi_gather_lacks(const struct psd_table *table, uint32_t chunk, uint64_t step)
+{
+    const struct gathering *gathering = find_gathering(table, chunk);
+
+    return gathering != NULL && gathering->sent && gathering->pulls && gathering->step == step &&
+           gathering->version != step + 1;
 }

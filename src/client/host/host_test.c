@@ -111,6 +111,17 @@ hear_result(struct client_bed *bed, const struct psd_table *table, uint64_t step
     assert_memory_equal(heard->body, &value, sizeof(value));
 }
 
+/* Everybody has the result of the table's first chunk. */
+static void
+release(struct client_bed *bed, const struct psd_table *table, uint64_t step)
+{
+    const struct psi_frame frame = {.type = PSI_FRAME_RELEASE, .view = bed->view};
+    struct psi_result result = {table->id, 0, step};
+    const struct psi_results results = {.count = 1, .result = &result};
+
+    WORLD_SAY(&bed->world, bed_lane(bed, 0), &frame, results, &results);
+}
+
 /* The value that the round made, as an answer to a push of it. */
 static struct psi_frame
 answer_to(const struct psi_frame *push)
@@ -254,6 +265,72 @@ test_a_result_not_handed_out_is_shown(void **state)
     end_apart(&apart);
 }
 
+/* Worker 0 has given its own gradient before workers 1 and 2 pushed through it: three frames, of which the
+ * first two bring values. */
+static struct apart
+begin_before_the_others(void)
+{
+    struct apart apart = {.bed = client_bed_start_sender(3, 1, WIDE)};
+    struct world_conn *other;
+
+    apart.table = bed_open_sum(apart.bed, 1);
+    apart.op = bed_push_pull(apart.bed, apart.table, 0);
+    apart.pull = *bed_sent(apart.bed, 0);
+    assert_int_equal(apart.pull.type, PSI_FRAME_PUSH_PULL);
+    assert_int_equal(apart.pull.flags & PSI_FLAG_KEEPS, 0);
+    apart.neighbour = neighbour_joins(apart.bed, 1);
+    other = neighbour_joins(apart.bed, 2);
+    neighbour_routes(apart.bed, apart.neighbour, 1, apart.table);
+    neighbour_routes(apart.bed, other, 2, apart.table);
+    neighbour_pushes(apart.bed, apart.neighbour, 1, apart.table, 0);
+    neighbour_pushes(apart.bed, other, 2, apart.table, 0);
+    return apart;
+}
+
+/* If this fails, a result that came to a worker for its neighbours is lost with the server, because the worker
+ * itself is through with the step. */
+static void
+test_a_result_not_handed_out_is_kept(void **state)
+{
+    struct apart apart = begin_before_the_others();
+    struct psi_frame answer = answer_to(&apart.pull);
+    struct psi_adopt_run told;
+
+    (void)state;
+    bed_value_flagged(apart.bed, 0, &answer, 7, PSI_FLAG_HOLD);
+    hear_both(&apart);
+    answer = answer_to(&apart.pull);
+    bed_value_flagged(apart.bed, 0, &answer, 7, PSI_FLAG_HOLD);
+    release(apart.bed, apart.table, 0);
+    bed_end_well(apart.bed, apart.op);
+    assert_null(world_hear(apart.neighbour, PSI_FRAME_VALUE));
+    lose(apart.bed);
+    told = hear_adopt(apart.bed);
+    assert_int_equal(told.base, 1);
+    assert_int_equal(told.has, PSI_HAS_KEPT);
+    assert_int_equal(bed_sent(apart.bed, 0)->type, PSI_FRAME_PUSH); /* what was not answered */
+    hear_result(apart.bed, apart.table, 0, 7);
+    client_bed_stop(apart.bed);
+}
+
+/* If this fails, a worker says that it has a result before that has come for its neighbours: it goes on, and if
+ * the server dies then, nobody can show it. */
+static void
+test_got_waits_for_what_comes_for_the_host(void **state)
+{
+    struct apart apart = begin_before_the_others();
+    struct psi_frame answer = answer_to(&apart.pull);
+
+    (void)state;
+    hear_both(&apart);
+    bed_value_flagged(apart.bed, 0, &answer, 7, PSI_FLAG_HOLD);
+    assert_null(world_hear(bed_lane(apart.bed, 0), PSI_FRAME_GOT));
+    answer = answer_to(&apart.pull);
+    bed_value_flagged(apart.bed, 0, &answer, 7, PSI_FLAG_HOLD);
+    assert_non_null(world_hear(bed_lane(apart.bed, 0), PSI_FRAME_GOT));
+    client_bed_stop(apart.bed);
+}
+
 /* If this fails, a round that is made anew waits for a gradient that an earlier life of the server has
  * answered. */
 static void
@@ -314,6 +391,8 @@ main(void)
         cmocka_unit_test(test_a_neighbour_is_told_of_the_job),
         cmocka_unit_test(test_a_sum_outlives_its_server),
         cmocka_unit_test(test_a_result_not_handed_out_is_shown),
+        cmocka_unit_test(test_a_result_not_handed_out_is_kept),
+        cmocka_unit_test(test_got_waits_for_what_comes_for_the_host),
         cmocka_unit_test(test_what_was_answered_of_a_step_leaves_again),
         cmocka_unit_test(test_a_result_from_a_neighbour_is_told_of),
     };

@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,6 +26,7 @@
 #include <sys/wait.h>
 
 #include "base/fail.h"
+#include "base/master_file.h"
 #include "base/monotonic.h"
 #include "launch/agent/children.h"
 #include "launch/agent/ending.h"
@@ -106,6 +108,26 @@ handle_setup(struct agent *agent, const struct link_message *message)
     link_send_words(&agent->link, LINK_SET_UP, 0, 0, &answers);
     words_fini(&orders);
     words_fini(&answers);
+}
+
+/* Another life of the master is there: whoever looks for it finds this. */
+static void
+handle_master(struct agent *agent, const struct link_message *message)
+{
+    struct psi_master_told told = {.term = (uint32_t)message->number};
+    struct psd_error err = {0};
+    struct words words = {0};
+
+    if (agent->setup.master_file == NULL) {
+        psi_fail(&err, PSD_ERR_STATE, "there is no place for a file that tells them");
+    } else if (link_words(message, &words, &err) == PSD_OK && words.count == 1) {
+        snprintf(told.address, sizeof(told.address), "%s", words.list[0]);
+        (void)psi_master_file_write(agent->setup.master_file, &told, &err);
+    }
+    if (err.status != PSD_OK) {
+        link_send(&agent->link, LINK_MASTER_UNTOLD, 0, 0, err.text, strlen(err.text));
+    }
+    words_fini(&words);
 }
 
 /* Answers how many bytes more psd_run is to send; 0: all is here, or err says why not. */
@@ -241,6 +263,9 @@ handle_message(struct agent *agent, const struct link_message *message)
         break;
     case LINK_TELL:
         children_tell(&agent->children, message);
+        break;
+    case LINK_MASTER:
+        handle_master(agent, message);
         break;
     case LINK_END:
         ending_begin(&agent->ending, &agent->children, (uint32_t)message->number, false);

@@ -79,6 +79,10 @@ take_slot(struct children *children, uint32_t slot)
 
 /* -------------------------------------------------------------------------------- to start --- */
 
+/* What a master and psd_run say to each other about a job of 1,024 lanes fits into it, even if the other side does
+ * not read for a while. */
+enum { WORDS_BYTES = 1 << 20 };
+
 /* A pipe whose read end we keep. Returns its write end, or -1. */
 static int
 open_pipe(int *read_end_p)
@@ -90,6 +94,7 @@ open_pipe(int *read_end_p)
         return -1;
     }
     fcntl(pipes[0], F_SETFL, O_NONBLOCK);
+    (void)fcntl(pipes[0], F_SETPIPE_SZ, WORDS_BYTES); /* where we may */
     *read_end_p = pipes[0];
     return pipes[1];
 }
@@ -105,6 +110,7 @@ open_stdin(int *write_end_p)
         return -1;
     }
     fcntl(pipes[1], F_SETFL, O_NONBLOCK);
+    (void)fcntl(pipes[1], F_SETPIPE_SZ, WORDS_BYTES); /* where we may */
     *write_end_p = pipes[1];
     return pipes[0];
 }
@@ -187,6 +193,7 @@ start_child(struct child *child, const struct setup *setup, struct start_order *
     close_fd(&args.input_fd);
     close_fd(&args.note_fd);
     child->alive = code == 0;
+    child->is_daemon = strcmp(order->role, "worker") != 0;
     child->drains = 0;
     child->released = false;
     return code;
@@ -289,15 +296,16 @@ signal_everybody(const struct child *child, int number)
         number);
 }
 
-/* Shorter than PIPE_BUF: it is written whole, or not at all if the master hangs. */
+/* Shorter than PIPE_BUF: it is written whole, or not at all if the master hangs. Then it hears nothing more, or the
+ * word that it has heard all would come behind one that it has not; it finds out otherwise, a little later. */
 void
 children_tell(const struct children *children, const struct link_message *message)
 {
-    const struct child *child = find_slot(children, message->slot);
+    struct child *child = find_slot(children, message->slot);
 
     if (child != NULL && child->alive && child->heed >= 0 &&
         write(child->heed, message->data, message->bytes) < 0) {
-        return; /* it finds out otherwise, a little later */
+        close_fd(&child->heed);
     }
 }
 
@@ -334,8 +342,8 @@ children_signal(const struct children *children, uint32_t slot, int number)
 
 /* -------------------------------------------------------------------------------- to print --- */
 
-/* Reads once and hands it on. */
-static void
+/* Reads once and hands it on. Returns false when there was nothing. */
+static bool
 pass_on_ready(struct child *child, struct link *link)
 {
     char bytes[READ_BYTES];
@@ -346,6 +354,7 @@ pass_on_ready(struct child *child, struct link *link)
     } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
         close_fd(&child->ready);
     }
+    return count > 0;
 }
 
 struct note_way {
@@ -421,7 +430,7 @@ children_read(struct children *children, struct link *link, const struct pollfd 
         printout_tick(&child->printout, link);
         child->died_ms = congested ? psi_monotonic_ms() : child->died_ms; /* its pipe has to wait */
         if (poll[0].fd >= 0 && poll[0].revents != 0) {
-            pass_on_ready(child, link);
+            (void)pass_on_ready(child, link);
         }
         if (poll[1].fd >= 0 && poll[1].revents != 0) {
             pass_on_notes(child, link);
@@ -561,7 +570,7 @@ next_dead(const struct children *children)
     return next;
 }
 
-/* Hands on what a dead process left in its pipe. Returns false when there is no room for it now. */
+/* Hands on what a dead process left in its pipes. Returns false when there is no room for it now. */
 static bool
 drain(struct child *child, struct link *link)
 {
@@ -573,6 +582,7 @@ drain(struct child *child, struct link *link)
         }
         any = printout_read(&child->printout, 0, link);
         any = printout_read(&child->printout, 1, link) || any;
+        any = pass_on_ready(child, link) || any;
     } while (any && child->drains++ < DRAIN_READS_MAX);
     return true;
 }
@@ -583,7 +593,7 @@ children_report(struct children *children, const struct setup *setup, struct lin
     struct child *child;
 
     while ((child = next_dead(children)) != NULL && drain(child, link)) {
-        pass_on_ready(child, link);
+        close_fd(&child->ready); /* psd_run obeys the next life alone from now on */
         for (int i = 0; i < DRAIN_READS_MAX && pass_on_notes(child, link); i++) {
         }
         child->unreported = false;

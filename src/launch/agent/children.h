@@ -37,6 +37,7 @@ struct child {
     uint32_t slot;
     pid_t pid; /* kept after its death: what it left behind is still of its session */
     bool alive;
+    bool is_daemon;              /* one of ours, not the user's command */
     bool unreported;             /* dead, and psd_run has not been told */
     int status;                  /* as waitpid() told it */
     int drains;                  /* of its pipe after its death, before that is reported */

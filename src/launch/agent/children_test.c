@@ -4,6 +4,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -22,7 +23,7 @@
 #include "launch/agent/children.h"
 #include "launch/agent/ending.h"
 
-enum { GRACE_MS = 60000, WORKER = 2 };
+enum { GRACE_MS = 60000, MASTER = 0, WORKER = 2 };
 
 /* An agent with the record of one dead process, and a process that is somebody else's. */
 struct scene {
@@ -73,7 +74,8 @@ add_child(struct scene *scene, uint32_t slot, pid_t pid, bool alive)
         realloc(scene->children.list, (scene->children.count + 1) * sizeof(*child));
     assert_non_null(scene->children.list);
     child = &scene->children.list[scene->children.count++];
-    *child = (struct child){.slot = slot, .pid = pid, .alive = alive, .ready = -1, .note = -1};
+    *child = (struct child){
+        .slot = slot, .pid = pid, .alive = alive, .ready = -1, .heed = -1, .note = -1};
     printout_init(&child->printout, slot);
 }
 
@@ -223,6 +225,67 @@ test_directory_of_logs_that_was_exchanged(void **state)
     assert_int_equal(rmdir(top), 0);
 }
 
+/* If this fails, a master that did not hear one word takes what it has heard for all there is. */
+static void
+test_no_word_comes_behind_one_that_is_lost(void **state)
+{
+    struct scene *scene = *state;
+    char word[] = "gone\n";
+    const struct link_message message = {.slot = MASTER, .data = word, .bytes = sizeof(word) - 1};
+    char heard[sizeof(word)];
+    int pipes[2];
+
+    assert_int_equal(pipe2(pipes, O_NONBLOCK), 0);
+    add_child(scene, MASTER, getpid(), true);
+    scene->children.list[0].heed = pipes[1];
+    children_tell(&scene->children, &message);
+    assert_int_equal(read(pipes[0], heard, sizeof(heard)), message.bytes);
+    while (write(pipes[1], word, 1) == 1) {
+    }
+    children_tell(&scene->children, &message);
+    assert_int_equal(scene->children.list[0].heed, -1);
+    children_tell(&scene->children, &message); /* nobody is told */
+    scene->children.list[0].alive = false;
+    close(pipes[0]);
+}
+
+/* If this fails, psd_run obeys what a master has said that it has followed by another. */
+static void
+test_nothing_is_heard_of_a_master_behind_its_end(void **state)
+{
+    struct scene *scene = *state;
+    char words[10000];
+    struct link_message message;
+    struct setup setup;
+    struct link link;
+    size_t heard = 0;
+    int pipes[2];
+    int result;
+
+    assert_int_equal(pipe2(pipes, O_NONBLOCK), 0);
+    memset(words, 'w', sizeof(words));
+    assert_int_equal(write(pipes[1], words, sizeof(words)), sizeof(words));
+    add_child(scene, MASTER, 0, false);
+    scene->children.list[0].ready = pipes[0];
+    scene->children.list[0].unreported = true;
+    setup_init(&setup, environ);
+    children_report(&scene->children, &setup, &scene->link);
+    link_flush(&scene->link);
+    link_init(&link, scene->line, scene->line);
+    assert_int_equal(link_read(&link), 1);
+    while ((result = link_next(&link, &message)) == 1 && message.kind == LINK_READY) {
+        heard += message.bytes;
+    }
+    assert_int_equal(result, 1);
+    assert_int_equal(message.kind, LINK_EXITED);
+    assert_int_equal(heard, sizeof(words));
+    assert_int_equal(scene->children.list[0].ready, -1);
+    close(pipes[1]);
+    link.in = link.out = -1; /* the scene's */
+    link_fini(&link);
+    setup_fini(&setup);
+}
+
 int
 main(void)
 {
@@ -230,6 +293,10 @@ main(void)
         cmocka_unit_test_setup_teardown(test_number_that_another_has, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_number_that_another_worker_has, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_everybody_is_asked_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_word_comes_behind_one_that_is_lost, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_nothing_is_heard_of_a_master_behind_its_end, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_directory_of_logs_that_was_exchanged, set_up,
                                         tear_down),
     };

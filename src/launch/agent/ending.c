@@ -91,6 +91,18 @@ signal_all(const struct ending *ending, const struct children *children, uint64_
     tree_pids_fini(&spared);
 }
 
+/* They say nothing to anybody: psd_run may be elsewhere, and go on with others in their place. Asked to
+ * stop, they would end the job for all whom they reach. */
+static void
+kill_daemons(const struct children *children)
+{
+    for (size_t i = 0; i < children->count; i++) {
+        if (children->list[i].alive && children->list[i].is_daemon) {
+            kill(children->list[i].pid, SIGKILL);
+        }
+    }
+}
+
 void
 ending_begin(struct ending *ending, struct children *children, uint32_t grace_ms, bool hurried)
 {
@@ -98,6 +110,9 @@ ending_begin(struct ending *ending, struct children *children, uint32_t grace_ms
     const uint64_t kill_ms = now_ms + grace_ms;
     const bool first = !ending->begun;
 
+    if (hurried) {
+        kill_daemons(children);
+    }
     ending->begun = true;
     ending->hurried = ending->hurried || hurried || grace_ms == 0;
     ending->kill_ms = first || kill_ms < ending->kill_ms ? kill_ms : ending->kill_ms;

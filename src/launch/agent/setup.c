@@ -14,6 +14,7 @@
 
 #include <sys/stat.h>
 
+#include "base/fail.h"
 #include "launch/agent/hook.h"
 #include "launch/agent/scratch.h"
 #include "launch/system/close_fd.h"
@@ -68,6 +69,7 @@ set_workers_environment(struct setup *setup, char *const *environment)
     variables_unset(&setup->worker_environment, "PSD_LOG_DIR"); /* of a job around this one */
     variables_unset(&setup->worker_environment, "PSD_NOTE_FD");
     variables_unset(&setup->worker_environment, "PSD_SCRATCH");
+    variables_unset(&setup->worker_environment, "PSD_MASTER_FILE");
 }
 
 void
@@ -75,6 +77,7 @@ setup_init(struct setup *setup, char *const *environment)
 {
     *setup = nowhere;
     variables_set_all(&setup->service_environment, environment);
+    variables_unset(&setup->service_environment, "PSD_MASTER_FILE");
     set_workers_environment(setup, environment);
 }
 
@@ -84,6 +87,7 @@ setup_fini(struct setup *setup)
     words_fini(&setup->service_environment);
     words_fini(&setup->worker_environment);
     free(setup->hook_directory);
+    free(setup->master_file);
     ports_fini(&setup->ports);
     close_fd(&setup->listener);
     close_fd(&setup->log_directory);
@@ -265,17 +269,51 @@ take_threads(struct work *work, const char *value)
     }
 }
 
+static psd_status
+make_scratch(struct setup *setup, struct psd_error *err)
+{
+    const char *base = variables_get(setup->worker_environment.list, "TMPDIR");
+
+    if (setup->scratch.lock >= 0) {
+        return PSD_OK;
+    }
+    return scratch_create(&setup->scratch, base != NULL && base[0] == '/' ? base : "/tmp", err);
+}
+
 /* Workers do without one: then every worker writes what the script writes, and says so. */
 static void
 give_scratch(struct setup *setup)
 {
-    const char *base = variables_get(setup->worker_environment.list, "TMPDIR");
-
-    if (setup->scratch.lock < 0 &&
-        scratch_create(&setup->scratch, base != NULL && base[0] == '/' ? base : "/tmp", NULL) ==
-            PSD_OK) {
+    if (make_scratch(setup, NULL) == PSD_OK) {
         variables_set_pair(&setup->worker_environment, "PSD_SCRATCH", setup->scratch.path);
     }
+}
+
+/* In a folder of its own, which is all that a server sees of the file system. Without one the job goes on,
+ * as long as the master stays where it is. */
+static void
+take_master_file(struct work *work, const char *value)
+{
+    struct setup *setup = work->setup;
+    struct psd_error why = {0};
+    char folder[SCRATCH_PATH_BYTES + 16];
+
+    (void)value;
+    if (make_scratch(setup, &why) == PSD_OK) {
+        snprintf(folder, sizeof(folder), "%s/master", setup->scratch.path);
+        if (mkdir(folder, 0700) != 0 && errno != EEXIST) {
+            psi_fail_errno(&why, PSD_ERR_IO, "make %s", folder);
+        }
+    }
+    if (why.status != PSD_OK) {
+        words_add_format(work->answers,
+                         "note=processes here will not learn it if the master moves: %s", why.text);
+        return;
+    }
+    free(setup->master_file);
+    setup->master_file = memory_format("%s/address", folder);
+    variables_set_pair(&setup->service_environment, "PSD_MASTER_FILE", setup->master_file);
+    variables_set_pair(&setup->worker_environment, "PSD_MASTER_FILE", setup->master_file);
 }
 
 /* Returns whether the hook is here. */
@@ -476,7 +514,7 @@ static const struct {
     {"contained", take_contained},   {"word", take_word},
     {"logs_token", take_logs_token}, {"logs", take_logs},
     {"automatic", take_automatic},   {"automatic_asked", take_automatic_asked},
-    {"deal_gpus", take_deal_gpus},
+    {"deal_gpus", take_deal_gpus},   {"master_file", take_master_file},
 };
 
 void

@@ -24,7 +24,8 @@ struct setup {
     int log_directory;      /* of this machine's own copies of the logs; -1: none */
     bool deals_gpus;        /* CUDA_VISIBLE_DEVICES of orders counts the machine's own GPUs */
     char *hook_directory;   /* owned: what Python workers find first in PYTHONPATH; NULL: nothing */
-    struct scratch scratch; /* of those workers: PSD_SCRATCH */
+    struct scratch scratch; /* of those workers: PSD_SCRATCH; and of the file below */
+    char *master_file; /* owned: says where the master is, PSD_MASTER_FILE; NULL: there is none */
 };
 
 void setup_init(struct setup *setup, char *const *environment);
@@ -48,6 +49,7 @@ void setup_take_secret(struct setup *setup, int secret_fd);
  *   threads=N            OMP_NUM_THREADS of the workers, if nobody has set it
  *   ports=COUNT ADDRESS [WISH]  for the workers; WISH: the first of them, if it is free
  *   listen=ADDRESS       so that others can try to reach it
+ *   master_file=1        processes are told where the master is, should it move (PSD_MASTER_FILE)
  *   daemon=NAME          must be here
  *   program=NAME         must be here: what runs containers
  *   command=INDEX        the words of a worker's command follow as word=WORD

@@ -52,7 +52,7 @@ static const char *const other_variables[] = {
     "PSD_NODE_RANK",      "PSD_NUM_NODES",   "PSD_SECRET_FILE", "PSD_SECRET_FD",
     "PSD_INSECURE",       "PSD_FORCE_TLS",   "PSD_PORT",        "PSD_PEERS",
     "PSD_HOSTS",          "PSD_LOG_DIR",     "PSD_AUTO",        "PSD_NOTE_FD",
-    "PSD_ADVERTISE",      "PSD_SCRATCH",
+    "PSD_ADVERTISE",      "PSD_SCRATCH",     "PSD_MASTER_FILE",
 };
 
 /* kept: for the name, which outlives this. */

@@ -213,7 +213,7 @@ static bool
 handle_key(struct top *top, char key)
 {
     for (size_t i = 0; i < COLUMNS; i++) {
-        if (columns[i].letter == key) {
+        if (columns[i].letter != 0 && columns[i].letter == key) {
             top->down = top->sorted_by == i ? !top->down : columns[i].kind != TEXT;
             top->sorted_by = i;
         }

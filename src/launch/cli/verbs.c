@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 #include <poll.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -316,11 +317,26 @@ verb_end_job(const char *name, bool now, const char *by)
     return false;
 }
 
+/* Nobody else is let through to a job, so the name is that of its owner: who, and by which process. */
+static const char *
+who_stops(char *text_p, size_t size)
+{
+    const struct passwd *user = getpwuid(geteuid());
+
+    if (user != NULL) {
+        snprintf(text_p, size, "psd_run stop of %.60s (pid %d)", user->pw_name, (int)getpid());
+    } else {
+        snprintf(text_p, size, "psd_run stop of user %u (pid %d)", geteuid(), (int)getpid());
+    }
+    return text_p;
+}
+
 int
 verb_stop(int argc, char *const *argv)
 {
     struct verb_options options = {0};
     char name[JOBS_NAME_BYTES];
+    char by[128];
     const char *rest = NULL;
     int code;
 
@@ -328,7 +344,7 @@ verb_stop(int argc, char *const *argv)
         !verb_choose_job(rest, VERB_STOP, name, &code)) {
         return code;
     }
-    if (!verb_end_job(name, options.now, NULL)) {
+    if (!verb_end_job(name, options.now, options.now ? NULL : who_stops(by, sizeof(by)))) {
         fprintf(
             stderr,
             "psd_run: job %s has not ended within %d s; to kill it, run: psd_run stop --now %s\n",

@@ -60,7 +60,10 @@ enum link_kind {
     /* from both */
     LINK_PULSE, /* still here; number not 0: from psd_run, to be sent back at once */
     /* from psd_run */
-    LINK_TELL, /* slot of the master; a line for its stdin */
+    LINK_TELL,   /* slot of the master; a line for its stdin */
+    LINK_MASTER, /* number: which life of the master it is; a string: where it listens */
+    /* from the agent */
+    LINK_MASTER_UNTOLD, /* members here cannot be told that; bytes: why */
 };
 
 /* Numbers of LINK_PULSE. */

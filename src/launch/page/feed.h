@@ -88,8 +88,8 @@ void feed_log(struct feed *feed, const char *process, bool is_error, const char 
 void feed_event(struct feed *feed, enum feed_kind kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Why the job ends. Only the first counts. */
-void feed_cause(struct feed *feed, const char *text, const char *process, int code);
+/* Why the job ends. Only the first counts. is_stop: somebody wanted it to. */
+void feed_cause(struct feed *feed, const char *text, const char *process, int code, bool is_stop);
 
 /* The master's table of nodes, a table of the job, and what one member has counted: role is enum
  * psi_role; lane only of a server. */

@@ -187,20 +187,38 @@ print_waited(FILE *stream, const struct feed *feed)
     }
 }
 
+/* What is counted of the tables: a member of psi_traffic each. */
+static const struct {
+    const char *name;
+    const char *text;
+    size_t member;
+} table_counts[] = {
+    {"psd_table_gradients_total", "gradients of a table that workers sent",
+     offsetof(struct psi_traffic, frames_in)},
+    {"psd_table_gradient_bytes_total", "bytes of gradients of a table that workers sent",
+     offsetof(struct psi_traffic, bytes_in)},
+    {"psd_table_values_total", "values of a table that workers got",
+     offsetof(struct psi_traffic, frames_out)},
+    {"psd_table_value_bytes_total", "bytes of values of a table that workers got",
+     offsetof(struct psi_traffic, bytes_out)},
+};
+
 static void
-print_table_bytes(FILE *stream, const struct feed *feed, const char *name, const char *text,
-                  bool is_gradients)
+print_tables(FILE *stream, const struct feed *feed, const char *name, const char *text,
+             size_t member)
 {
     print_head_of(stream, name, "counter", text);
     for (uint32_t i = 0; i < feed->table_count; i++) {
         const struct psi_traffic traffic = feed_table_traffic(feed, feed->tables[i].id);
+        uint64_t value;
 
         fprintf(stream, "%s{", name);
         print_label(stream, "job_name", feed->name);
         fputc(',', stream);
         print_label(stream, "table", feed->tables[i].name);
         fputc('}', stream);
-        print_value(stream, (double)(is_gradients ? traffic.bytes_in : traffic.bytes_out));
+        memcpy(&value, (const uint8_t *)&traffic + member, sizeof(value));
+        print_value(stream, (double)value);
     }
 }
 
@@ -249,10 +267,10 @@ feed_metrics(struct feed *feed)
     print_steps(stream, feed);
     print_scalars(stream, feed);
     print_waited(stream, feed);
-    print_table_bytes(stream, feed, "psd_table_gradient_bytes_total",
-                      "bytes of gradients of a table that workers sent", true);
-    print_table_bytes(stream, feed, "psd_table_value_bytes_total",
-                      "bytes of values of a table that workers got", false);
+    for (size_t i = 0; i < sizeof(table_counts) / sizeof(table_counts[0]); i++) {
+        print_tables(stream, feed, table_counts[i].name, table_counts[i].text,
+                     table_counts[i].member);
+    }
     for (unsigned metric = 0; metric < PSI_METRICS; metric++) {
         print_metric(stream, feed, (enum psi_metric)metric);
     }

@@ -6,9 +6,12 @@
 #include <jansson.h>
 #include <math.h>
 
+#include "base/monotonic.h"
 #include "launch/page/feed_state.h"
 #include "launch/text/json_text.h"
 #include "table/rule.h"
+
+enum { SILENT_MS = 2000 }; /* workers tell of themselves twice a second */
 
 static void
 set(json_t *object, const char *key, json_t *value)
@@ -98,6 +101,7 @@ tell_cause(const struct feed *feed)
     set(cause, "process", json_text(feed->cause_process));
     set(cause, "code", json_integer(feed->cause_code));
     set(cause, "at_ms", number(feed->cause_ms));
+    set(cause, "stopped", json_boolean(feed->cause_is_stop));
     return cause;
 }
 
@@ -141,6 +145,18 @@ tell_scalars(const struct feed *feed, const struct feed_member *member)
     return scalars;
 }
 
+/* Others may have told of themselves since, and then they are further only because they told later. If it
+ * has not told for long, they really are. */
+static uint64_t
+lag_of(const struct feed_member *member, uint64_t furthest)
+{
+    const bool is_silent =
+        member->told_ms == 0 ||
+        (member->state <= FEED_LOST && psi_monotonic_ms() - member->told_ms > SILENT_MS);
+
+    return is_silent ? furthest - member->step : member->lag;
+}
+
 static void
 tell_worker(json_t *process, const struct feed *feed, const struct feed_member *member,
             uint64_t furthest)
@@ -148,7 +164,7 @@ tell_worker(json_t *process, const struct feed *feed, const struct feed_member *
     const struct curve *gpu = curves_find(&feed->curves, member->index, "gpu_bytes");
 
     set(process, "step", number(member->step));
-    set(process, "lag", number(furthest - member->step));
+    set(process, "lag", number(lag_of(member, furthest)));
     set(process, "rate", real(member->rate));
     set(process, "memory_bytes", number(feed_metric(member, PSI_METRIC_MEMORY)));
     set(process, "gpu_bytes", gpu != NULL ? real(gpu->last) : json_null());
@@ -175,12 +191,16 @@ tell_waited(const struct feed_member *server)
     return waited;
 }
 
+/* A worker's own memory is in MEMORY: it shares libraries with other programs, and tables with servers. */
+static void
+tell_resident(json_t *process, const struct feed_member *member)
+{
+    set(process, "memory_bytes", number(feed_metric(member, PSI_METRIC_RESIDENT)));
+}
+
 static void
 tell_server(json_t *process, const struct feed_member *member)
 {
-    set(process, "memory_bytes",
-        number(feed_metric(member, PSI_METRIC_TABLE_MEMORY) +
-               feed_metric(member, PSI_METRIC_POOL_USED)));
     set(process, "bytes_in", number(feed_metric(member, PSI_METRIC_GRADIENT_BYTES_IN)));
     set(process, "bytes_out", number(feed_metric(member, PSI_METRIC_VALUE_BYTES_OUT)));
 }
@@ -217,7 +237,10 @@ tell_process(const struct feed *feed, const struct feed_member *member, uint64_t
     set(process, "cpu", member->count > 0 ? real(cpu) : json_null());
     if (member->role == PSD_ROLE_WORKER) {
         tell_worker(process, feed, member, furthest);
-    } else if (member->role == PSD_ROLE_SERVER) {
+    } else {
+        tell_resident(process, member);
+    }
+    if (member->role == PSD_ROLE_SERVER) {
         tell_server(process, member);
     }
     if (whole) {
@@ -259,6 +282,8 @@ feed_table_traffic(const struct feed *feed, uint32_t id)
             if (member->table[i].id == id) {
                 sum.bytes_in += member->table[i].bytes_out; /* a table gets what workers send */
                 sum.bytes_out += member->table[i].bytes_in;
+                sum.frames_in += member->table[i].frames_out;
+                sum.frames_out += member->table[i].frames_in;
             }
         }
     }
@@ -288,6 +313,8 @@ tell_tables(const struct feed *feed)
         set(table, "places", places);
         set(table, "bytes_in", number(traffic.bytes_in));
         set(table, "bytes_out", number(traffic.bytes_out));
+        set(table, "frames_in", number(traffic.frames_in));
+        set(table, "frames_out", number(traffic.frames_out));
         json_array_append_new(tables, table);
     }
     return tables;
@@ -439,6 +466,24 @@ tell_events(const struct feed *feed, uint64_t *since)
     return events;
 }
 
+static json_t *
+tell_waited_for(const struct feed *feed)
+{
+    json_t *told;
+    psd_role role;
+    uint32_t index;
+    double share;
+
+    if (!feed_waited_for(feed, &role, &index, &share)) {
+        return json_null();
+    }
+    told = json_object();
+    set(told, "role", json_string(role == PSD_ROLE_WORKER ? "worker" : "server"));
+    set(told, "index", number(index));
+    set(told, "share", real(share));
+    return told;
+}
+
 char *
 feed_json(struct feed *feed, struct feed_since *since)
 {
@@ -452,8 +497,11 @@ feed_json(struct feed *feed, struct feed_since *since)
     set(snapshot, "job", tell_job(feed));
     set(snapshot, "cause", tell_cause(feed));
     set(snapshot, "sentence", json_text(sentence));
+    set(snapshot, "waited_for", tell_waited_for(feed));
     feed_say_whole(feed, sentence, sizeof(sentence));
     set(snapshot, "whole", json_text(sentence));
+    feed_say_verdict(feed, sentence, sizeof(sentence));
+    set(snapshot, "verdict", json_text(sentence));
     set(snapshot, "processes", tell_processes(feed, whole));
     set(snapshot, "tables", tell_tables(feed));
     set(snapshot, "edges", tell_edges(feed));

@@ -106,6 +106,7 @@ feed_load(struct feed *feed, const char *host, double load, uint32_t cores)
     snprintf(feed->load_host, sizeof(feed->load_host), "%s", host);
     feed->load = load;
     feed->load_cores = cores;
+    feed->waits.is_crowded = feed_is_crowded(feed);
     pthread_mutex_unlock(&feed->lock);
 }
 
@@ -267,12 +268,13 @@ feed_event(struct feed *feed, enum feed_kind kind, const char *format, ...)
 }
 
 void
-feed_cause(struct feed *feed, const char *text, const char *process, int code)
+feed_cause(struct feed *feed, const char *text, const char *process, int code, bool is_stop)
 {
     pthread_mutex_lock(&feed->lock);
     if (!feed->has_cause) {
         feed->has_cause = true;
         feed->cause_code = code;
+        feed->cause_is_stop = is_stop;
         feed->cause_ms = feed_elapsed_ms(feed);
         snprintf(feed->cause, sizeof(feed->cause), "%s", text);
         snprintf(feed->cause_process, sizeof(feed->cause_process), "%s", process);
@@ -462,11 +464,24 @@ take_points(struct feed *feed, uint32_t rank, const struct psi_telling *telling)
     }
 }
 
+static uint64_t
+furthest_step(const struct feed *feed)
+{
+    uint64_t furthest = 0;
+
+    for (uint32_t slot = 1 + feed->servers; slot < feed->slots; slot++) {
+        furthest = feed->members[slot].step > furthest ? feed->members[slot].step : furthest;
+    }
+    return furthest;
+}
+
 static void
 take_worker(struct feed *feed, struct feed_member *member, uint32_t rank,
             const struct psi_telling *telling)
 {
     member->step = telling->step > member->step ? telling->step : member->step;
+    member->lag = furthest_step(feed) - member->step;
+    member->told_ms = psi_monotonic_ms();
     member->servers = telling->servers;
     memcpy(member->server, telling->server, sizeof(member->server));
     member->tables = telling->tables;

@@ -46,6 +46,8 @@ struct feed_member {
     int64_t pid;
     enum feed_state state;
     uint64_t step;
+    uint64_t lag; /* a worker: behind the furthest, by what was known when it last told of itself */
+    uint64_t told_ms; /* ... which was then; 0: never */
     double rate;
     char value_name[FEED_NAME_BYTES]; /* of the table of nodes; "": none */
     double value;
@@ -105,6 +107,7 @@ struct feed {
     char cause[FEED_TEXT_BYTES];
     char cause_process[FEED_NAME_BYTES];
     int cause_code;
+    bool cause_is_stop; /* somebody wanted the job to end */
     uint64_t cause_ms;
 
     uint32_t slots;
@@ -140,10 +143,17 @@ struct feed_member *feed_member_of(struct feed *feed, psd_role role, uint32_t in
 /* With the lock held: the furthest that a worker expects to go. */
 uint64_t feed_expected(const struct feed *feed);
 
-/* feed_words.c; with the lock held */
+/* feed_words.c; with the lock held. Do clearly more processes want to run on psd_run's machine than can? */
+bool feed_is_crowded(const struct feed *feed);
 void feed_say(const struct feed *feed, char *text_p, size_t size);
 
 /* Who was waited for in all steps of the job: "over 9000 steps: ...". */
 void feed_say_whole(const struct feed *feed, char *text_p, size_t size);
+
+/* The same in one short sentence, for the end: whoever stood out. "" if that is nobody. */
+void feed_say_verdict(const struct feed *feed, char *text_p, size_t size);
+
+/* Who is waited for now, in the last steps: one that stands out. False: nobody. */
+bool feed_waited_for(const struct feed *feed, psd_role *role_p, uint32_t *index_p, double *share_p);
 
 #endif

@@ -79,16 +79,17 @@ tell_times(struct feed *feed, uint32_t rank, struct psi_step_times times)
     feed_told(feed, PSI_ROLE_WORKER, rank, 0, &telling);
 }
 
-/* A step of a worker that computed so long and then waited to the end of it. */
+/* A step of a worker that computed so long and then waited to the end of it, in tenths of a millisecond:
+ * each is long enough to be looked at by itself. */
 static void
-tell_step(struct feed *feed, uint32_t rank, uint64_t step, uint32_t compute_us, uint32_t total_us)
+tell_step(struct feed *feed, uint32_t rank, uint64_t step, uint32_t compute, uint32_t total)
 {
     tell_times(feed, rank,
                (struct psi_step_times){.step = step,
-                                       .total_us = total_us,
-                                       .compute_us = compute_us,
-                                       .wait_us = total_us - compute_us,
-                                       .alone_us = total_us - compute_us,
+                                       .total_us = 100 * total,
+                                       .compute_us = 100 * compute,
+                                       .wait_us = 100 * (total - compute),
+                                       .alone_us = 100 * (total - compute),
                                        .server = 1});
 }
 
@@ -142,18 +143,25 @@ test_the_slowest_worker_is_named(void **state)
     feed_destroy(feed);
 }
 
-/* A step of a worker that ended then, on its own clock: it computed 1 ms, and waited for the rest. */
+/* A step of a worker that ended then, on its own clock: it computed so long, and waited for the rest. */
 static void
-tell_end(struct feed *feed, uint32_t rank, uint64_t step, uint64_t end_us, uint32_t total_us)
+tell_end_of(struct feed *feed, uint32_t rank, uint64_t step, uint64_t end_us, uint32_t total_us,
+            uint32_t compute_us)
 {
     tell_times(feed, rank,
                (struct psi_step_times){.step = step,
                                        .total_us = total_us,
-                                       .compute_us = 1000,
-                                       .wait_us = total_us - 1000,
-                                       .alone_us = total_us - 1000,
+                                       .compute_us = compute_us,
+                                       .wait_us = total_us - compute_us,
+                                       .alone_us = total_us - compute_us,
                                        .server = 0,
                                        .end_us = end_us});
+}
+
+static void
+tell_end(struct feed *feed, uint32_t rank, uint64_t step, uint64_t end_us, uint32_t total_us)
+{
+    tell_end_of(feed, rank, step, end_us, total_us, 1000);
 }
 
 /* If this fails, servers are blamed for a worker that was stopped while it waited: it takes that for
@@ -170,18 +178,18 @@ test_a_worker_that_is_stopped_is_named(void **state)
     for (uint64_t step = 8; step < 48; step++) {
         const bool stopped = step % 4 == 3; /* when the values of this step come */
 
-        ended_us += step % 4 == 0 && step > 8 ? 32000 : 2000; /* all wait for its push */
+        ended_us += step % 4 == 0 && step > 8 ? 320000 : 20000; /* all wait for its push */
         for (uint32_t rank = 0; rank < 3; rank++) {
-            const uint64_t now_us = ended_us + (rank == 1 && stopped ? 30000 : 0);
+            const uint64_t now_us = ended_us + (rank == 1 && stopped ? 300000 : 0);
 
             /* each machine has a clock of its own */
-            tell_end(feed, rank, step, now_us + 100000000 * rank,
-                     (uint32_t)(now_us - seen_us[rank]));
+            tell_end_of(feed, rank, step, now_us + 100000000 * rank,
+                        (uint32_t)(now_us - seen_us[rank]), 10000);
             seen_us[rank] = now_us;
         }
     }
     feed_sentence(feed, text, sizeof(text));
-    assert_string_equal(text, "step 47: 77 % of the time everybody waited for worker 1 on node1, "
+    assert_string_equal(text, "step 47: 79 % of the time everybody waited for worker 1 on node1, "
                               "which went on late: it was stopped, had no core, or its values came "
                               "late");
     feed_destroy(feed);
@@ -197,7 +205,7 @@ test_of_fast_steps_many_are_looked_at(void **state)
     char text[512];
 
     (void)state;
-    for (uint64_t step = 8; step < 8 + 100; step++) {
+    for (uint64_t step = 8; step < 8 + 300; step++) {
         const uint32_t slow_us = step % 50 == 20 ? 100000 : 1000;
         struct psi_telling telling = {.step = step, .steps = 1};
 
@@ -214,8 +222,8 @@ test_of_fast_steps_many_are_looked_at(void **state)
         }
     }
     feed_sentence(feed, text, sizeof(text));
-    assert_string_equal(text, "step 107: 64 % of the time the other waited for worker 1 on node1, "
-                              "which computed 3.0x as long as the median");
+    assert_string_equal(text, "step 307: 64 % of the time the other waited for worker 1 on node1, "
+                              "which computed 2.9x as long as the median");
     feed_destroy(feed);
 }
 
@@ -364,13 +372,13 @@ tell_apart(struct feed *feed, uint64_t clock_us)
 {
     for (uint64_t step = 1; step <= 40; step++) {
         for (uint32_t rank = 0; rank < 2; rank++) {
-            const uint32_t total_us = rank == 1 ? 4000 : 2000;
+            const uint32_t total_us = rank == 1 ? 200000 : 100000;
 
             tell_times(feed, rank,
                        (struct psi_step_times){.step = step,
                                                .total_us = total_us,
-                                               .compute_us = rank == 1 ? 3900 : 1000,
-                                               .wait_us = rank == 1 ? 100 : 1000,
+                                               .compute_us = rank == 1 ? 195000 : 50000,
+                                               .wait_us = rank == 1 ? 5000 : 50000,
                                                .server = 0,
                                                .end_us = (UINT64_C(1) << 30) + step * total_us +
                                                          clock_us * rank});
@@ -447,7 +455,8 @@ test_who_is_always_late_on_one_machine_is_named(void **state)
     tell_table(feed, 1, 0, 0);
     for (uint64_t step = 1; step <= 40; step++) {
         for (uint32_t rank = 0; rank < 3; rank++) {
-            tell_end(feed, rank, step, 1000000 + 5000 * step + (rank == 1 ? 3000 : 0), 5000);
+            tell_end_of(feed, rank, step, 1000000 + 150000 * step + (rank == 1 ? 90000 : 0), 150000,
+                        30000);
         }
     }
     feed_sentence(feed, text, sizeof(text));
@@ -470,14 +479,14 @@ test_there_is_no_link_within_a_machine(void **state)
     for (uint32_t slot = 0; slot < 5; slot++) {
         snprintf(feed->members[slot].host, sizeof(feed->members[slot].host), "node7");
     }
-    for (uint64_t step = 0; step < 5; step++) {
+    for (uint64_t step = 0; step < 10; step++) { /* a crowded machine has to show more of them */
         tell_step(feed, 0, step, 1000, 4000);
         tell_step(feed, 1, step, 1000, 4000);
     }
     tell_lane(feed, 1000000000, 1000000);
     tell_lane(feed, 91000000000, 501000000);
     feed_sentence(feed, text, sizeof(text));
-    assert_string_equal(text, "step 4: 75 % of the time everybody waited for server 1 on node7, "
+    assert_string_equal(text, "step 9: 75 % of the time everybody waited for server 1 on node7, "
                               "which ran 10 % of it");
     feed_load(feed, "node8", 20, 2);
     feed_sentence(feed, text, sizeof(text));
@@ -488,7 +497,7 @@ test_there_is_no_link_within_a_machine(void **state)
     feed_load(feed, "node7", 19.8, 2);
     feed_sentence(feed, text, sizeof(text));
     assert_string_equal(text,
-                        "step 4: 75 % of the time everybody waited for server 1 on node7, "
+                        "step 9: 75 % of the time everybody waited for server 1 on node7, "
                         "which ran 10 % of it: 20 processes want to run on the 2 cores there");
     feed_destroy(feed);
 }
@@ -688,8 +697,8 @@ test_a_reader_gets_what_is_new(void **state)
     assert_int_equal(json_array_size(json_object_get(seen, "scalars")), 0);
     json_decref(seen);
     tell_point(feed, 0, "loss", 2, 0.25);
-    feed_cause(feed, "worker 0 died", "worker0", 70);
-    feed_cause(feed, "so did others", "worker1", 71);
+    feed_cause(feed, "worker 0 died", "worker0", 70, false);
+    feed_cause(feed, "so did others", "worker1", 71, false);
     seen = snapshot(feed, &since);
     assert_string_equal(json_string_value(json_object_get(json_object_get(seen, "cause"), "text")),
                         "worker 0 died");
@@ -820,7 +829,7 @@ test_a_job_is_begun_anew(void **state)
         }
     }
     tell_point(feed, 3, "loss", 4, 1);
-    feed_cause(feed, "worker 3 failed", "worker3", 5);
+    feed_cause(feed, "worker 3 failed", "worker3", 5, false);
     feed_phase(feed, FEED_PHASE_ENDED);
     json_decref(snapshot(feed, &since));
     feed_again(feed, 1, 1);

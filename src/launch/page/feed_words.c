@@ -93,7 +93,8 @@ look_at_server(const struct feed_member *member, double *asleep_p, double *in_by
 static bool
 is_one_server(const struct feed *feed, const struct waits_sum *sum)
 {
-    return sum->server < feed->servers && 2 * sum->named_us > sum->waited_us &&
+    return sum->server < feed->servers && sum->server_stands_out &&
+           2 * sum->named_us > sum->waited_us &&
            per_cent(sum->named_us, sum->total_us) >= WORTH_SAYING;
 }
 
@@ -109,12 +110,17 @@ has_link(const struct feed *feed, const struct feed_member *server)
     return false;
 }
 
-/* Do clearly more processes want to run there than can? */
+bool
+feed_is_crowded(const struct feed *feed)
+{
+    return feed->load_cores > 0 && feed->load > crowd_share * feed->load_cores;
+}
+
 static bool
 is_crowded(const struct feed *feed, const struct feed_member *member)
 {
     return member->host[0] != '\0' && strcmp(member->host, feed->load_host) == 0 &&
-           feed->load > crowd_share * feed->load_cores;
+           feed_is_crowded(feed);
 }
 
 /* A lane that has something to do and no core does not run either: only its machine shows the
@@ -144,16 +150,41 @@ say_what_server_did(const struct feed *feed, const struct feed_member *member, c
     }
 }
 
+/* The machine's load explains it where all workers are on it. */
+static bool
+are_crowded(const struct feed *feed)
+{
+    for (uint32_t slot = 1 + feed->servers; slot < feed->slots; slot++) {
+        if (!is_crowded(feed, &feed->members[slot])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ": 17 processes want to run on the 2 cores there"; "" where they have their cores. */
+static void
+say_crowd(const struct feed *feed, char *text_p, size_t size)
+{
+    text_p[0] = '\0';
+    if (are_crowded(feed)) {
+        snprintf(text_p, size, ": %.0f processes want to run on the %u core%s there", feed->load,
+                 feed->load_cores, feed->load_cores == 1 ? "" : "s");
+    }
+}
+
 static void
 say_server(const struct feed *feed, const struct waits_sum *sum, char *text_p, size_t size)
 {
     const struct feed_member *member;
     char name[FEED_HOST_BYTES + 32];
+    char why[96];
     int used;
 
     if (!is_one_server(feed, sum)) {
-        snprintf(text_p, size, "step %llu: %u %% of the time everybody waited for the servers",
-                 (unsigned long long)sum->step, per_cent(sum->server_us, sum->total_us));
+        say_crowd(feed, why, sizeof(why));
+        snprintf(text_p, size, "step %llu: %u %% of the time everybody waited for the servers%s",
+                 (unsigned long long)sum->step, per_cent(sum->server_us, sum->total_us), why);
         return;
     }
     member = &feed->members[1 + sum->server];
@@ -165,24 +196,62 @@ say_server(const struct feed *feed, const struct waits_sum *sum, char *text_p, s
     }
 }
 
-enum waited { WAITED_NOBODY, WAITED_WORKER, WAITED_SERVER };
+static void
+say_one_another(const struct feed *feed, const struct waits_sum *sum, char *text_p, size_t size)
+{
+    char why[96];
+
+    say_crowd(feed, why, sizeof(why));
+    snprintf(text_p, size,
+             "step %llu: %u %% of the time workers waited for one another, and none of them stands "
+             "out%s",
+             (unsigned long long)sum->step, per_cent(sum->workers_us, sum->total_us), why);
+}
+
+enum waited { WAITED_NOBODY, WAITED_WORKER, WAITED_ONE_ANOTHER, WAITED_SERVER };
 
 static enum waited
 who(const struct feed *feed, const struct waits_sum *sum)
 {
     const unsigned worker = per_cent(sum->worker_us, sum->total_us);
+    const unsigned workers = per_cent(sum->workers_us, sum->total_us);
     const unsigned server = per_cent(sum->server_us, sum->total_us);
 
-    if (sum->worker < feed->workers && worker >= WORTH_SAYING && worker >= server) {
+    if (sum->worker < feed->workers && sum->worker_stands_out && worker >= WORTH_SAYING &&
+        worker >= server) {
         return WAITED_WORKER;
     }
+    if (workers >= WORTH_SAYING && workers >= server) {
+        return WAITED_ONE_ANOTHER;
+    }
     return server >= WORTH_SAYING ? WAITED_SERVER : WAITED_NOBODY;
+}
+
+bool
+feed_waited_for(const struct feed *feed, psd_role *role_p, uint32_t *index_p, double *share_p)
+{
+    const struct waits_sum sum = waits_sum(&feed->waits, feed->servers);
+    const enum waited waited = sum.rows >= WAITS_LOOK_MIN ? who(feed, &sum) : WAITED_NOBODY;
+
+    if (waited == WAITED_WORKER) {
+        *role_p = PSD_ROLE_WORKER;
+        *index_p = sum.worker;
+        *share_p = (double)sum.worker_us / (double)sum.total_us;
+        return true;
+    }
+    if (waited == WAITED_SERVER && is_one_server(feed, &sum)) {
+        *role_p = PSD_ROLE_SERVER;
+        *index_p = sum.server;
+        *share_p = (double)sum.named_us / (double)sum.total_us;
+        return true;
+    }
+    return false;
 }
 
 void
 feed_say(const struct feed *feed, char *text_p, size_t size)
 {
-    const struct waits_sum sum = waits_sum(&feed->waits);
+    const struct waits_sum sum = waits_sum(&feed->waits, feed->servers);
 
     text_p[0] = '\0';
     if (sum.rows < WAITS_LOOK_MIN) {
@@ -191,6 +260,9 @@ feed_say(const struct feed *feed, char *text_p, size_t size)
     switch (who(feed, &sum)) {
     case WAITED_WORKER:
         say_worker(feed, &sum, text_p, size);
+        break;
+    case WAITED_ONE_ANOTHER:
+        say_one_another(feed, &sum, text_p, size);
         break;
     case WAITED_SERVER:
         say_server(feed, &sum, text_p, size);
@@ -269,6 +341,44 @@ feed_say_whole(const struct feed *feed, char *text_p, size_t size)
     }
 }
 
+/* Is it by more than chance that this one was waited for longest? */
+static bool
+stood_out(const struct feed *feed, const struct share *share)
+{
+    const struct waits_whole *whole = &feed->waits.whole;
+
+    return share->slot <= feed->servers
+               ? blame_stands_out(&whole->servers, share->us, feed->servers)
+               : blame_stands_out(&whole->workers, share->us, feed->workers);
+}
+
+void
+feed_say_verdict(const struct feed *feed, char *text_p, size_t size)
+{
+    const struct waits_whole *whole = &feed->waits.whole;
+    struct share named[NAMED_MAX] = {0};
+    char name[FEED_HOST_BYTES + 32];
+    unsigned share;
+    bool is_server;
+
+    text_p[0] = '\0';
+    if (whole->steps < WAITS_LOOK_MIN || whole->total_us == 0) {
+        return;
+    }
+    find_shares(feed, named);
+    share = per_cent(named[0].us, whole->total_us);
+    if (share < WORTH_SAYING || !stood_out(feed, &named[0])) {
+        return;
+    }
+    is_server = named[0].slot <= feed->servers;
+    name_member(&feed->members[named[0].slot], is_server ? "server" : "worker",
+                is_server ? named[0].slot - 1 : named[0].slot - 1 - feed->servers, name,
+                sizeof(name));
+    snprintf(text_p, size, "over all %llu steps, %u %% of the time %s waited for %s",
+             (unsigned long long)whole->steps, share, is_server ? "everybody" : the_others(feed),
+             name);
+}
+
 void
 feed_sentence(struct feed *feed, char *text_p, size_t size)
 {
@@ -284,7 +394,7 @@ feed_waiting(struct feed *feed, char *text_p, size_t size)
 
     text_p[0] = '\0';
     pthread_mutex_lock(&feed->lock);
-    sum = waits_sum(&feed->waits);
+    sum = waits_sum(&feed->waits, feed->servers);
     pthread_mutex_unlock(&feed->lock);
     if (sum.rows < WAITS_LOOK_MIN) {
         return;
@@ -293,6 +403,10 @@ feed_waiting(struct feed *feed, char *text_p, size_t size)
     case WAITED_WORKER:
         snprintf(text_p, size, "waiting for worker %u (%u %%)", sum.worker,
                  per_cent(sum.worker_us, sum.total_us));
+        break;
+    case WAITED_ONE_ANOTHER:
+        snprintf(text_p, size, "workers wait for one another (%u %%)",
+                 per_cent(sum.workers_us, sum.total_us));
         break;
     case WAITED_SERVER:
         if (is_one_server(feed, &sum)) {

@@ -31,10 +31,11 @@
 enum {
     CONNECTION_BYTES = 32 << 10, /* for one request and what is sent at once */
     IDLE_S = 5,                  /* for a request to come */
-    BACKLOG = 128,
+    BACKLOG = 4096,   /* at the pace of guests.h, nobody in it waits for longer than 4.1 s */
     ACCEPTS_MAX = 64, /* in one turn: the job comes first */
     RUNS_MAX = 16,    /* likewise */
-    DEAF_MS = 1000,   /* without descriptors, until the next try */
+    DEAF_MS = 1000,   /* without descriptors, until the next try ... */
+    PACE_MS = 10,     /* ... and when too many come at once */
 };
 
 struct page {
@@ -213,6 +214,7 @@ page_open(const struct page_args *args, struct page **page_p, struct psd_error *
     if (status == PSD_OK) {
         gate_init(&page->requests.gate, token, page->host, page->name, page->certificate);
         page->requests.port = page->port;
+        page->requests.guests = &page->guests;
         status = mhd_load(err);
     }
     if (status == PSD_OK) {
@@ -275,6 +277,13 @@ has_room(const struct page *page)
     return info != NULL && info->num_connections < PAGE_CLIENTS_MAX;
 }
 
+/* Without TLS there is no handshake that would cost anything. */
+static bool
+may_begin(struct page *page, const struct sockaddr *address)
+{
+    return page->certificate == NULL || guests_may_try(&page->guests, address);
+}
+
 /* Strangers make room: who comes may be the owner. */
 static bool
 find_room(struct page *page)
@@ -288,10 +297,10 @@ find_room(struct page *page)
 /* A listener that somebody waits at is readable all the time: without descriptors for him, psd_run would
  * do nothing but look. */
 static void
-turn_deaf(struct page *page, uint64_t now_ms)
+turn_deaf(struct page *page, uint64_t until_ms)
 {
     epoll_ctl(page->epoll, EPOLL_CTL_DEL, page->listener, NULL);
-    page->deaf_ms = now_ms + DEAF_MS;
+    page->deaf_ms = until_ms;
 }
 
 static void
@@ -307,16 +316,23 @@ accept_some(struct page *page, uint64_t now_ms)
     for (int i = 0; i < ACCEPTS_MAX; i++) {
         struct sockaddr_storage address;
         socklen_t bytes = sizeof(address);
-        const int fd = accept4(page->listener, (struct sockaddr *)&address, &bytes,
-                               SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd;
 
+        if (!guests_may_come(&page->guests)) {
+            turn_deaf(page, now_ms + PACE_MS);
+            return;
+        }
+        fd = accept4(page->listener, (struct sockaddr *)&address, &bytes,
+                     SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-            turn_deaf(page, now_ms);
+            turn_deaf(page, now_ms + DEAF_MS);
         }
         if (fd < 0) {
             return;
         }
-        if (find_room(page)) {
+        if (!may_begin(page, (struct sockaddr *)&address)) {
+            close(fd);
+        } else if (find_room(page)) {
             mhd.add_connection(page->daemon, fd, (struct sockaddr *)&address, bytes);
         } else {
             turn_away(fd);
@@ -381,6 +397,7 @@ page_turn(struct page *page)
     uint64_t expired;
 
     (void)!read(page->timer, &expired, sizeof(expired));
+    guests_hurry(&page->guests, now_ms);
     accept_some(page, now_ms);
     send_news(page, now_ms);
     for (int i = 0; i < RUNS_MAX; i++) {

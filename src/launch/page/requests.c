@@ -221,7 +221,7 @@ requests_answer(void *context, struct MHD_Connection *connection, const char *ur
         return MHD_NO;
     }
     if (verdict == GATE_TRADE || verdict == GATE_OPEN) {
-        guests_know(connection);
+        guests_know(requests->guests, connection);
     }
     if (verdict == GATE_TRADE) {
         return trade(requests, connection);

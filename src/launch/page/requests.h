@@ -11,12 +11,14 @@
 #include <stdint.h>
 
 #include "launch/page/gate.h"
+#include "launch/page/guests.h"
 #include "launch/page/source.h"
 #include "launch/page/streams.h"
 
 /* Thread: owned by the main thread of psd_run. */
 struct requests {
     struct gate gate;
+    struct guests *guests; /* borrowed */
     struct streams streams;
     struct page_source source; /* snapshot NULL: no job */
     uint16_t port;             /* tells the cookies of two jobs on one machine apart */

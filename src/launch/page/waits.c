@@ -12,7 +12,6 @@ enum {
     CELLS = 65536,                  /* times that are kept until all workers have told */
     WINDOW_MIN = 2 * PSI_STEPS_MAX, /* one worker may tell twice before another tells once */
     WINDOW_MAX = 512,
-    UNTOLD_MAX = 65536, /* steps that one row may stand for */
 };
 
 /* How many have told of a step. */
@@ -36,6 +35,7 @@ waits_init(struct waits *waits, uint32_t workers)
     *waits = (struct waits){
         .workers = workers > 0 ? workers : 1, .waits_for_workers = true, .ends_together = true};
     waits->there = waits->workers;
+    waits->whole.workers.stretch_us = waits->whole.servers.stretch_us = BLAME_CROWDED_US;
     waits->window = fair < WINDOW_MIN ? WINDOW_MIN : fair > WINDOW_MAX ? WINDOW_MAX : fair;
     waits->steps = calloc(waits->window, sizeof(*waits->steps));
     waits->times = calloc((size_t)waits->window * waits->workers, sizeof(*waits->times));
@@ -156,15 +156,12 @@ last_server(const struct waits *waits, uint32_t slot, uint32_t count)
     return found;
 }
 
-/* Steps may go back, and the first may be any: then it counts for itself. */
 static void
 add_to_whole(struct waits *waits, const struct waits_row *row)
 {
     const struct waits_row *before =
         waits->number > waits->begun ? &waits->rows[(waits->number - 1) % WAITS_KEPT] : NULL;
-    const uint64_t apart =
-        before != NULL && row->step > before->step ? row->step - before->step : 1;
-    const uint64_t weight = apart <= UNTOLD_MAX ? apart : 1;
+    const uint64_t weight = waits_weight(before, row);
     struct waits_whole *whole = &waits->whole;
 
     whole->steps += weight;
@@ -172,9 +169,12 @@ add_to_whole(struct waits *waits, const struct waits_row *row)
     whole->compute_us += weight * ((uint64_t)row->compute_us + row->encode_us);
     if (row->server < PSI_SERVERS_MAX) {
         whole->server_us[row->server] += weight * ((uint64_t)row->server_us + row->apply_us);
+        blame_add(&whole->servers, weight * row->total_us,
+                  weight * ((uint64_t)row->server_us + row->apply_us));
     }
     if (row->worker < waits->workers) {
         whole->worker_us[row->worker] += weight * row->worker_us;
+        blame_add(&whole->workers, weight * row->total_us, weight * row->worker_us);
     }
 }
 

@@ -14,15 +14,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "launch/page/blame.h"
 #include "launch/page/late.h"
 #include "wire/message.h"
 
 enum {
-    WAITS_KEPT = 4096,       /* steps that a reader may ask for */
-    WAITS_LOOK = 20,         /* steps that the sentence is about: so many, ... */
-    WAITS_LOOK_US = 2000000, /* ... or as many as were told of in that time, ... */
-    WAITS_LOOK_MAX = 256,    /* ... but no more */
-    WAITS_LOOK_MIN = 3,      /* fewer say nothing */
+    WAITS_KEPT = 4096,         /* steps that a reader may ask for */
+    WAITS_LOOK = 20,           /* steps that the sentence is about: so many, ... */
+    WAITS_LOOK_US = 2000000,   /* ... or as many as were told of in that time, ... */
+    WAITS_LOOK_MAX = 256,      /* ... but no more */
+    WAITS_LOOK_MIN = 3,        /* fewer say nothing */
+    WAITS_PROOF_US = 10000000, /* who stands out in these may be named, too */
 };
 
 #define WAITS_NOBODY UINT32_MAX
@@ -54,6 +56,8 @@ struct waits_whole {
     uint64_t compute_us;
     uint64_t server_us[PSI_SERVERS_MAX]; /* by which was the last that answered */
     uint64_t *worker_us;                 /* owned; by which was waited for */
+    struct blame workers;                /* ... and for all of them ... */
+    struct blame servers;                /* ... and for all of these */
 };
 
 /* Thread: guarded by its owner. */
@@ -76,6 +80,7 @@ struct waits {
     struct waits_whole whole;
     bool waits_for_workers; /* some table has rounds or a bound ... */
     bool ends_together;     /* ... and all have rounds that close with all workers */
+    bool is_crowded;        /* processes wait for a core, at least on psd_run's machine */
     uint32_t apply_us;      /* of the busiest server, for a step, lately */
 };
 
@@ -99,17 +104,24 @@ struct waits_sum {
     uint32_t rows;
     uint64_t total_us;
     uint64_t compute_us;
-    uint64_t server_us; /* for servers and the network, with sending and receiving ... */
-    uint64_t waited_us; /* ... and without */
-    uint64_t named_us;  /* of that, in steps in which `server` answered last */
-    uint64_t worker_us; /* for `worker` alone ... */
-    uint64_t late_us;   /* ... because it began late */
-    uint32_t worker;    /* the one that was waited for longest */
-    float ratio;        /* how long it computed in these steps : the one in the middle */
-    uint32_t server;    /* the one that answered last for the longest time */
+    uint64_t server_us;     /* for servers and the network, with sending and receiving ... */
+    uint64_t waited_us;     /* ... and without */
+    uint64_t named_us;      /* of that, in steps in which `server` answered last */
+    uint64_t workers_us;    /* for workers ... */
+    uint64_t worker_us;     /* ... for `worker` alone ... */
+    uint64_t late_us;       /* ... because it began late */
+    uint32_t worker;        /* the one that was waited for longest */
+    float ratio;            /* how long it computed in these steps : the one in the middle */
+    uint32_t server;        /* the one that answered last for the longest time */
+    bool worker_stands_out; /* it is no chance that it was this one ... */
+    bool server_stands_out; /* ... and this one */
 };
 
-struct waits_sum waits_sum(const struct waits *waits);
+/* servers: how many there are. */
+struct waits_sum waits_sum(const struct waits *waits, uint32_t servers);
+
+/* Pure: how many steps a row stands for: those before it that were not told, and its own. before: the row before it; NULL: none. */
+uint64_t waits_weight(const struct waits_row *before, const struct waits_row *row);
 
 /* What workers told of a step, by rank: those with total_us 0 have not. NULL: it is too long ago. */
 const struct psi_step_times *waits_times(const struct waits *waits, uint64_t step);

@@ -209,6 +209,14 @@ layout_move_server(struct layout *layout, uint32_t slot, uint32_t machine)
 }
 
 void
+layout_move_master(struct layout *layout, uint32_t machine)
+{
+    layout->machines[layout->machine_of[0]].processes--;
+    layout->machines[machine].processes++;
+    layout->machine_of[0] = machine;
+}
+
+void
 layout_leave_master_out(struct layout *layout)
 {
     layout->machines[layout->machine_of[0]].processes--;

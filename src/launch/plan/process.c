@@ -31,15 +31,6 @@ add_pair(struct words *argv, const char *option, const char *value)
     words_add(argv, value);
 }
 
-/* Another life listens where the last one did: everybody knows that address. */
-static uint32_t
-master_port(const struct plan *plan, const struct process_facts *facts)
-{
-    const char *port = facts->term > 1 ? strrchr(facts->master, ':') : NULL;
-
-    return port != NULL ? (uint32_t)strtoul(port + 1, NULL, 10) : plan->master_port;
-}
-
 static void
 master_arguments(const struct plan *plan, const struct process_facts *facts, struct words *argv)
 {
@@ -47,7 +38,7 @@ master_arguments(const struct plan *plan, const struct process_facts *facts, str
     add_number(argv, "--workers", plan->workers);
     add_number(argv, "--servers", plan->servers);
     add_pair(argv, "--bind", facts->address);
-    add_number(argv, "--port", master_port(plan, facts));
+    add_number(argv, "--port", facts->term > 1 ? facts->master_port : plan->master_port);
     if (facts->term > 1) {
         add_number(argv, "--term", facts->term);
     }

@@ -21,6 +21,8 @@ struct process_facts {
     const char *logs;    /* directory of the job's logs on the machine; NULL: it has none */
     uint32_t restart;
     uint32_t term; /* which life of the master is, or is to be */
+    uint16_t
+        master_port; /* the port that its next life is to have; 0: any. Its first: the plan's */
     struct neighbours place;
     uint32_t cores;   /* of the machine */
     uint32_t lanes;   /* a server: those of its first life; 0: this is the first */

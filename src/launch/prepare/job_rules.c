@@ -68,6 +68,7 @@ job_rules_settle_replicas(struct psi_settings *settings, const struct layout *la
                           struct plan *plan, struct psd_error *err)
 {
     const char *obstacle = psi_replicas_obstacle(settings, plan->servers);
+    const char *objection = psi_replicas_objection(settings, plan->servers);
     const uint32_t machines = count_machines_of_servers(layout);
     char *why = plan->replicas_why;
 
@@ -78,15 +79,12 @@ job_rules_settle_replicas(struct psi_settings *settings, const struct layout *la
                         plan->servers, psi_plural(plan->servers));
     }
     if (settings->replicas == PSI_REPLICAS_1 && obstacle != NULL) {
-        return psi_fail(err, PSD_ERR_INVALID, "--replicas 1: not with %s%s", obstacle,
-                        settings->on_worker_death == PSI_DEATH_WAIT
-                            ? ", nor with --restart of single workers"
-                            : "");
+        return psi_fail(err, PSD_ERR_INVALID, "--replicas 1: not with %s", obstacle);
     }
     if (settings->replicas != PSI_REPLICAS_AUTO) {
         snprintf(why, PLAN_WHY_BYTES, "as told");
-    } else if (obstacle != NULL) {
-        snprintf(why, PLAN_WHY_BYTES, "auto: %s", obstacle);
+    } else if (objection != NULL) {
+        snprintf(why, PLAN_WHY_BYTES, "auto: %s", objection);
     } else if (machines < 2) {
         snprintf(why, PLAN_WHY_BYTES, "auto: all servers are on one machine");
     } else {

@@ -64,17 +64,53 @@ all_have_answered(const struct cause *cause)
     return true;
 }
 
-/* The code of the first role, as master, servers and workers are counted, of what ran on machines.
- * chosen: one machine, or CAUSE_NOWHERE for all that are lost. */
+static bool
+has_workers(const struct cause *cause, uint32_t machine)
+{
+    for (uint32_t slot = 1 + cause->config.servers; slot < cause_slots(cause); slot++) {
+        if (cause_machine_of(cause, slot) == machine) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* It was lost with its machine, and could have been had elsewhere: it is the workers there who could not. */
+static bool
+is_not_the_reason(const struct cause *cause, uint32_t slot)
+{
+    const uint32_t machine = cause_machine_of(cause, slot);
+
+    return slot <= cause->config.servers && cause->machines[machine].movable &&
+           has_workers(cause, machine);
+}
+
+/* The code of the first role, as master, servers and workers are counted, of what ran on machines that are
+ * lost. */
 static int
-machine_code(const struct cause *cause, uint32_t chosen)
+lost_code(const struct cause *cause)
 {
     for (uint32_t slot = 0; slot < cause_slots(cause); slot++) {
         const uint32_t machine = cause_machine_of(cause, slot);
 
-        if (machine < cause->config.machines &&
-            (chosen == machine ||
-             (chosen == CAUSE_NOWHERE && is_lost(&cause->machines[machine])))) {
+        if (machine < cause->config.machines && is_lost(&cause->machines[machine]) &&
+            !is_not_the_reason(cause, slot)) {
+            return role_code(cause, slot);
+        }
+    }
+    return PSI_EXIT_WORKER_LOST;
+}
+
+/* The same of our own machine; if it has nothing of the job, of the whole job. */
+static int
+cut_off_code(const struct cause *cause)
+{
+    const uint32_t here = cause->config.here;
+
+    for (uint32_t slot = 0; slot < cause_slots(cause); slot++) {
+        const uint32_t machine = cause_machine_of(cause, slot);
+
+        if (machine < cause->config.machines && (here == CAUSE_NOWHERE || here == machine)) {
             return role_code(cause, slot);
         }
     }
@@ -89,6 +125,27 @@ is_here(const struct cause *cause, const struct cause_machine *machine)
            machine->computer == cause->machines[cause->config.here].computer;
 }
 
+static uint64_t
+last_loss_ms(const struct cause *cause)
+{
+    uint64_t last_ms = 0;
+
+    for (uint32_t i = 0; i < cause->config.machines; i++) {
+        const uint64_t lost_ms = cause->machines[i].lost_ms;
+
+        last_ms = lost_ms > last_ms ? lost_ms : last_ms;
+    }
+    return last_ms;
+}
+
+/* The job was about to go on without it, when the others were lost as well. */
+static bool
+is_lost_with_others(const struct cause *cause, const struct cause_machine *machine)
+{
+    return machine->lost_at != 0 && machine->silent &&
+           last_loss_ms(cause) - machine->lost_ms < cause->config.lease_ms;
+}
+
 /* All others fell silent together, and they are several computers: the fault is on our side. */
 static bool
 is_cut_off(const struct cause *cause)
@@ -99,10 +156,11 @@ is_cut_off(const struct cause *cause)
     for (uint32_t i = 0; i < cause->config.machines; i++) {
         const struct cause_machine *machine = &cause->machines[i];
 
-        if (is_here(cause, machine) || machine->forgiven) {
+        if (is_here(cause, machine) ||
+            (machine->forgiven && !is_lost_with_others(cause, machine))) {
             continue;
         }
-        if (!is_lost(machine) || !machine->silent) {
+        if (machine->lost_at == 0 || !machine->silent) {
             return false;
         }
         first = first == CAUSE_NOWHERE ? machine->computer : first;
@@ -125,10 +183,9 @@ blame_machine(const struct cause *cause)
     }
     if (is_cut_off(cause)) {
         return (struct cause_verdict){
-            .kind = CAUSE_CUT_OFF, .slot = first, .code = machine_code(cause, cause->config.here)};
+            .kind = CAUSE_CUT_OFF, .slot = first, .code = cut_off_code(cause)};
     }
-    return (struct cause_verdict){
-        .kind = CAUSE_MACHINE, .slot = first, .code = machine_code(cause, CAUSE_NOWHERE)};
+    return (struct cause_verdict){.kind = CAUSE_MACHINE, .slot = first, .code = lost_code(cause)};
 }
 
 /* -------------------------------------------------------------------------------- processes --- */

@@ -71,7 +71,16 @@ struct cause_machine {
     bool answered;
     bool forgiven; /* the job went on without it */
     bool silent;   /* lost: nothing came of it; else its line was closed */
+    bool movable;  /* ... and the job could have done without all it had but its workers */
     uint64_t lost_at;
+    uint64_t lost_ms; /* the same on the clock */
+};
+
+/* How a machine was lost. */
+struct cause_loss {
+    uint64_t now_ms;
+    bool silent;  /* nothing came of it; else its line was closed */
+    bool movable; /* the job could have done without all it had but its workers */
 };
 
 /* Thread: owned by the main thread of psd_run. */
@@ -96,7 +105,7 @@ void cause_place(struct cause *cause, uint32_t machine, uint32_t computer);
 void cause_started(struct cause *cause, uint32_t slot); /* a new life */
 void cause_exited(struct cause *cause, uint32_t slot, int code, int signal);
 void cause_told(struct cause *cause, const struct psi_tiding *tiding);
-void cause_machine_lost(struct cause *cause, uint32_t machine, bool silent);
+void cause_machine_lost(struct cause *cause, uint32_t machine, const struct cause_loss *loss);
 void cause_machine_back(struct cause *cause, uint32_t machine);
 void cause_answered(struct cause *cause, uint32_t machine);
 

@@ -106,6 +106,7 @@ cause_told(struct cause *cause, const struct psi_tiding *tiding)
     case PSI_TIDING_HOSTED:
     case PSI_TIDING_COPIED:
     case PSI_TIDING_PLACE:
+    case PSI_TIDING_CROSSED:
     case PSI_TIDING_AWAITED: /* whoever starts it again forgives its end */
         break;
     case PSI_TIDING_DONE:
@@ -137,12 +138,14 @@ cause_told(struct cause *cause, const struct psi_tiding *tiding)
 }
 
 void
-cause_machine_lost(struct cause *cause, uint32_t machine, bool silent)
+cause_machine_lost(struct cause *cause, uint32_t machine, const struct cause_loss *loss)
 {
     struct cause_machine *lost = &cause->machines[machine];
 
     lost->lost_at = lost->lost_at != 0 ? lost->lost_at : ++cause->moment;
-    lost->silent = silent;
+    lost->lost_ms = loss->now_ms;
+    lost->silent = loss->silent;
+    lost->movable = loss->movable;
 }
 
 void

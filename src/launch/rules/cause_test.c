@@ -150,7 +150,7 @@ take(struct play *play, const char *word)
         answer_all(play);
         break;
     case 'L':
-        cause_machine_lost(&play->cause, number, word[2] == 's');
+        cause_machine_lost(&play->cause, number, &(struct cause_loss){.silent = word[2] == 's'});
         open_inquest(play);
         break;
     case 'e':
@@ -418,11 +418,41 @@ test_machines_of_one_computer(void **state)
         cause_answered(&cause, 0);
         for (uint32_t machine = 1; machine < MACHINES; machine++) {
             cause_place(&cause, machine, shared == 1 ? 1 : machine);
-            cause_machine_lost(&cause, machine, true);
+            cause_machine_lost(&cause, machine, &(struct cause_loss){.silent = true});
         }
         cause_open(&cause, 0);
         assert_int_equal(cause_verdict(&cause).kind, shared == 1 ? CAUSE_MACHINE : CAUSE_CUT_OFF);
         assert_int_equal(cause_verdict(&cause).code, shared == 1 ? 71 : 72);
+        cause_fini(&cause);
+    }
+}
+
+/* If this fails, a launcher that was cut off blames the machine that it lost last, because the job was about
+ * to go on without the first; or it thinks so of machines that were lost hours apart. */
+static void
+test_cut_off_while_going_on(void **state)
+{
+    (void)state;
+    for (int apart = 0; apart < 2; apart++) {
+        struct cause_config config = plain;
+        struct cause cause;
+
+        config.here = CAUSE_NOWHERE;
+        assert_true(cause_init(&cause, &config));
+        for (uint32_t machine = 0; machine < MACHINES; machine++) {
+            const bool first = machine == 0;
+            const struct cause_loss loss = {
+                .silent = true, .movable = first, .now_ms = apart == 1 && !first ? 3600000 : 1000};
+
+            cause_place(&cause, machine, first ? 0 : 1); /* the others are one computer */
+            cause_machine_lost(&cause, machine, &loss);
+            if (first) {
+                cause_forgive_machine(&cause, machine);
+            }
+        }
+        cause_open(&cause, 0);
+        assert_int_equal(cause_verdict(&cause).kind, apart == 1 ? CAUSE_MACHINE : CAUSE_CUT_OFF);
+        assert_int_equal(cause_verdict(&cause).code, apart == 1 ? 71 : 72);
         cause_fini(&cause);
     }
 }
@@ -460,7 +490,7 @@ test_forgiven(void **state)
     }
     cause_exited(&cause, 5, 3, 0);
     cause_forgive(&cause, 5);
-    cause_machine_lost(&cause, 3, true);
+    cause_machine_lost(&cause, 3, &(struct cause_loss){.silent = true});
     cause_forgive_machine(&cause, 3);
     cause_exited(&cause, 1, 0, 9);
     end.code = 71;
@@ -491,7 +521,7 @@ test_not_replaced(void **state)
 
         assert_true(cause_init(&cause, &plain));
         if (lost == 1) { /* with its machine, which did not come back */
-            cause_machine_lost(&cause, 3, true);
+            cause_machine_lost(&cause, 3, &(struct cause_loss){.silent = true});
             cause_forgive_machine(&cause, 3);
         } else { /* alone: it is being restarted */
             cause_forgive(&cause, 6);
@@ -591,7 +621,7 @@ test_deadline_is_when_all_is_settled(void **state)
     assert_false(cause_settled(&cause, 7000));
     assert_int_equal(cause_deadline(&cause), 22000);
     assert_true(cause_settled(&cause, 22000));
-    cause_machine_lost(&cause, 0, true);
+    cause_machine_lost(&cause, 0, &(struct cause_loss){.silent = true});
     assert_int_equal(cause_deadline(&cause), 7000); /* it is the cause, whatever else is said */
     assert_true(cause_settled(&cause, 7000));
     cause_fini(&cause);
@@ -605,6 +635,7 @@ main(void)
         cmocka_unit_test(test_machines),
         cmocka_unit_test(test_launcher_among_the_machines),
         cmocka_unit_test(test_machines_of_one_computer),
+        cmocka_unit_test(test_cut_off_while_going_on),
         cmocka_unit_test(test_foreign_jobs),
         cmocka_unit_test(test_forgiven),
         cmocka_unit_test(test_not_replaced),

@@ -224,6 +224,7 @@ worker_exited(struct watch *watch, const struct watch_event *event, uint64_t now
     watch_leave_if_done(watch, now_ms);
 }
 
+/* Whom the master has let in was started, even if the word of its machine is still on the way. */
 static bool
 all_started(const struct watch *watch)
 {
@@ -231,7 +232,7 @@ all_started(const struct watch *watch)
         const struct watch_slot *state = &watch->slots[slot];
         const bool was_there = slot == 0 && state->restarts > 0;
 
-        if (!state->started && !state->is_missing && !was_there) {
+        if (!state->started && !state->joined && !state->is_missing && !was_there) {
             return false;
         }
     }
@@ -334,6 +335,7 @@ static void
 ready(struct watch *watch)
 {
     if (watch->phase != WATCH_STARTING) {
+        watch_master_remind(watch);
         return;
     }
     watch_enter(watch, WATCH_RUNNING, UINT64_MAX);
@@ -452,6 +454,8 @@ watch_told(struct watch *watch, const struct psi_tiding *tiding, uint64_t now_ms
     } else if (tiding->kind == PSI_TIDING_PLACE && tiding->role == PSI_TIDING_SERVER) {
         watch->slots[slot].is_placed = true;
         watch->slots[slot].place = tiding->place;
+    } else if (tiding->kind == PSI_TIDING_CROSSED && tiding->role == PSI_TIDING_SERVER) {
+        watch->slots[slot].crossed[tiding->lane] = tiding->life;
     } else if (tiding->kind == PSI_TIDING_END && watch->phase >= WATCH_RUNNING) {
         watch_ask(watch, now_ms);
     }

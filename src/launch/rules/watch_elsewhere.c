@@ -1,14 +1,16 @@
 /*
- * watch_elsewhere.c - servers of a machine that is gone go on elsewhere.
+ * watch_elsewhere.c - servers and the master of a machine that is gone go on elsewhere.
  *
  * A server's place is that of its process, not of its machine: its next life may be on any machine of
- * the job. It goes to the one with the fewest servers, the first of several. The machine of the master
- * cannot be done without, nor psd_run's own: what is lost there is more than servers.
+ * the job. It goes to the one with the fewest servers, the first of several. The master goes to a
+ * machine that has servers, because those are known to be reached by all workers; if there is none, to
+ * any. Psd_run's own machine cannot be done without: what is lost there is more than processes.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "launch/rules/watch_elsewhere.h"
 
+#include "launch/rules/watch_restart.h"
 #include "launch/rules/watch_steps.h"
 
 static bool
@@ -28,21 +30,35 @@ count_servers(const struct watch *watch, uint32_t machine)
     return count;
 }
 
+/* How little a machine is wanted for the next life of a process. */
+static uint32_t
+rate(const struct watch *watch, uint32_t slot, uint32_t machine)
+{
+    const uint32_t servers = count_servers(watch, machine);
+
+    return slot == 0 && servers == 0 ? UINT32_MAX - 1 : servers;
+}
+
 /* CAUSE_NOWHERE: there is none. */
 static uint32_t
-find_machine(const struct watch *watch, uint32_t without)
+find_machine(const struct watch *watch, uint32_t slot, uint32_t without)
 {
     uint32_t found = CAUSE_NOWHERE;
-    uint32_t fewest = UINT32_MAX;
+    uint32_t best = UINT32_MAX;
 
     for (uint32_t machine = 0; machine < watch->config.machines; machine++) {
-        if (machine != without && !is_lost(watch, machine) &&
-            count_servers(watch, machine) < fewest) {
+        if (machine != without && !is_lost(watch, machine) && rate(watch, slot, machine) < best) {
             found = machine;
-            fewest = count_servers(watch, machine);
+            best = rate(watch, slot, machine);
         }
     }
     return found;
+}
+
+static bool
+has_servers(const struct watch *watch, uint32_t machine)
+{
+    return count_servers(watch, machine) > 0;
 }
 
 static bool
@@ -56,16 +72,56 @@ misses_workers(const struct watch *watch, uint32_t machine)
     return false;
 }
 
-bool
-watch_elsewhere_may(const struct watch *watch, uint32_t machine)
+/* Agents end what they started when psd_run says nothing for a lease: machines that are lost now were not the first to
+ * be silent, and there is nobody left with whom to go on. */
+static bool
+was_stopped(const struct watch *watch, uint64_t now_ms)
+{
+    return watch->woke_ms != 0 && now_ms - watch->woke_ms < watch->config.lease_ms;
+}
+
+/* Whether a lost machine may be one without which the job goes on, whoever was there. */
+static bool
+may_be_lost(const struct watch *watch, uint32_t machine, uint64_t now_ms)
 {
     const struct watch_config *config = &watch->config;
 
-    return config->machine_of != NULL && !config->foreign &&
-           (watch->phase == WATCH_RUNNING || watch->phase == WATCH_LEAVING) &&
-           config->replace_ms == 0 && config->server_restarts > 0 &&
-           machine != config->machine_of[0] && machine != config->here &&
-           !misses_workers(watch, machine) && find_machine(watch, machine) != CAUSE_NOWHERE;
+    return config->machine_of != NULL && !config->foreign && config->replace_ms == 0 &&
+           machine != config->here && !was_stopped(watch, now_ms) &&
+           (machine != config->machine_of[0] || watch_may_restart_master(watch, now_ms)) &&
+           find_machine(watch, 0, machine) != CAUSE_NOWHERE;
+}
+
+/* By what the master has told of it: nothing, before there are tables. */
+static bool
+outlives(const struct watch *watch, const struct watch_slot *server)
+{
+    const enum psi_copy_state state = server->place.state;
+
+    return server->is_hosted || (server->is_placed && state == PSI_COPY_WHOLE) ||
+           (watch->config.server_restarts > 0 &&
+            (!server->is_placed || state == PSI_COPY_NEEDLESS));
+}
+
+bool
+watch_elsewhere_misses_workers(const struct watch *watch, uint32_t machine, uint64_t now_ms)
+{
+    bool outlived = may_be_lost(watch, machine, now_ms);
+
+    for (uint32_t slot = 1; slot <= watch->config.servers && outlived; slot++) {
+        outlived =
+            watch->config.machine_of[slot] != machine || outlives(watch, &watch->slots[slot]);
+    }
+    return outlived;
+}
+
+bool
+watch_elsewhere_may(const struct watch *watch, uint32_t machine, uint64_t now_ms)
+{
+    return (watch->phase == WATCH_RUNNING || watch->phase == WATCH_LEAVING) &&
+           may_be_lost(watch, machine, now_ms) &&
+           (watch->config.server_restarts > 0 || !has_servers(watch, machine)) &&
+           !misses_workers(watch, machine);
 }
 
 void
@@ -76,7 +132,7 @@ watch_elsewhere_move(struct watch *watch, uint32_t slot)
     if (watch->config.machine_of == NULL || !is_lost(watch, watch->config.machine_of[slot])) {
         return;
     }
-    machine = find_machine(watch, watch->config.machine_of[slot]);
+    machine = find_machine(watch, slot, watch->config.machine_of[slot]);
     if (machine != CAUSE_NOWHERE) {
         watch->ops->move(watch->context, slot, machine);
     }

@@ -1,16 +1,20 @@
 /*
- * watch_elsewhere.h - servers of a machine that is gone go on elsewhere.
+ * watch_elsewhere.h - servers and the master of a machine that is gone go on elsewhere.
  */
 #ifndef LAUNCH_WATCH_ELSEWHERE_H
 #define LAUNCH_WATCH_ELSEWHERE_H
 
 #include "launch/rules/watch_state.h"
 
-/* Whether the job may go on without this machine, which has servers: another one can have them, and
- * workers that were there are not missed. Whether it can is the master's to say, as always. */
-bool watch_elsewhere_may(const struct watch *watch, uint32_t machine);
+/* Whether the job may go on without this machine, which has servers or the master: another one can have
+ * them, and workers that were there are not missed. Whether it can is the master's to say, as always. */
+bool watch_elsewhere_may(const struct watch *watch, uint32_t machine, uint64_t now_ms);
 
-/* A server is about to be started: if its machine is lost, on another one. */
+/* Whether its workers are all that a job misses that ends with this machine: the servers there had whole copies, or
+ * nothing that workers cannot make anew, and the master could have gone elsewhere. */
+bool watch_elsewhere_misses_workers(const struct watch *watch, uint32_t machine, uint64_t now_ms);
+
+/* A server or the master is about to be started: if its machine is lost, on another one. */
 void watch_elsewhere_move(struct watch *watch, uint32_t slot);
 
 #endif

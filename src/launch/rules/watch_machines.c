@@ -8,6 +8,7 @@
 #include <signal.h>
 
 #include "launch/rules/watch_elsewhere.h"
+#include "launch/rules/watch_master.h"
 #include "launch/rules/watch_servers.h"
 #include "launch/rules/watch_steps.h"
 
@@ -86,10 +87,16 @@ watch_replaces(const struct watch *watch)
            watch->phase <= WATCH_LEAVING;
 }
 
-/* Its servers are dead, as far as the job is concerned. */
+/* Its servers are dead, as far as the job is concerned, and so is its master. */
 static void
-lose_servers(struct watch *watch, uint32_t machine, uint64_t now_ms)
+lose_services(struct watch *watch, uint32_t machine, uint64_t now_ms)
 {
+    if (watch_machine_of(watch, 0) == machine && !watch->master_left) {
+        watch_master_machine_lost(watch, now_ms);
+    }
+    if (watch->phase != WATCH_RUNNING) {
+        return; /* nobody needs the servers any more */
+    }
     for (uint32_t slot = 1; slot <= watch->config.servers; slot++) {
         if (watch_machine_of(watch, slot) == machine && !watch_server_exited(watch, slot, now_ms)) {
             watch_ask(watch, now_ms);
@@ -102,12 +109,17 @@ watch_machine_lost(struct watch *watch, const struct watch_event *event, uint64_
 {
     const enum watch_phase phase = watch->phase;
     const bool spare = has_workers_alone(watch, event->slot);
-    const bool movable = !spare && watch_elsewhere_may(watch, event->slot);
+    const bool movable = !spare && watch_elsewhere_may(watch, event->slot, now_ms);
     bool go_on = movable || (phase == WATCH_RUNNING && spare &&
                              watch->config.on_worker_death == WATCH_CONTINUE);
+    const struct cause_loss loss = {
+        .now_ms = now_ms,
+        .silent = event->silent,
+        .movable = watch_elsewhere_misses_workers(watch, event->slot, now_ms),
+    };
     uint32_t leaders_failed;
 
-    cause_machine_lost(&watch->inquest, event->slot, event->silent);
+    cause_machine_lost(&watch->inquest, event->slot, &loss);
     if (spare && watch_replaces(watch)) {
         await_machine(watch, event->slot, now_ms);
         return;
@@ -123,7 +135,10 @@ watch_machine_lost(struct watch *watch, const struct watch_event *event, uint64_
         state->signal = SIGKILL;
         state->end_ms = now_ms;
         state->doomed_ms = 0;
-        state->life = 0; /* that it has ended is not certain: the master finds out by itself */
+        /* That it has ended is not certain: the master finds out by itself. But the next one has nothing
+         * to find out by, and what psd_run does not wait for it need not wait for, either. */
+        state->last_life = state->life != 0 ? state->life : state->last_life;
+        state->life = 0;
         if (go_on && !state->ended && watch_slot_role(watch, slot) == LAUNCH_WORKER) {
             state->ended = true;
             watch->workers_failed++;
@@ -136,9 +151,7 @@ watch_machine_lost(struct watch *watch, const struct watch_event *event, uint64_
         watch_stop_next(watch, now_ms);
     } else if (go_on) {
         cause_forgive_machine(&watch->inquest, event->slot);
-        if (phase == WATCH_RUNNING) { /* later nobody needs them any more */
-            lose_servers(watch, event->slot, now_ms);
-        }
+        lose_services(watch, event->slot, now_ms);
         watch_note_absence(watch, now_ms);
         watch_leave_if_done(watch, now_ms);
     } else if (phase == WATCH_GATHERING) {

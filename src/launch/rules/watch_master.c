@@ -3,9 +3,11 @@
  *
  * Servers and workers go on, and tell another life of the master what it has to know. So it is
  * started again at the address of the last one: at once the first time, later each time if lives
- * are short. Lives of a minute do not count against the number of restarts. One that had told that
- * the job is over died of nothing, and is not missed. One that says nothing any more is killed first:
- * only one may be there.
+ * are short. If its machine is gone it is started on another one, and if it did not come to listen
+ * where the last one had, at another port: agents tell members where (base/master_file.h). Lives of
+ * a minute do not count against the number of restarts. One that had told that the job is over died
+ * of nothing, and is not missed. One that says nothing any more is killed first: only one may be
+ * there.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -14,11 +16,11 @@
 #include <signal.h>
 
 #include "base/exit_code.h"
+#include "launch/rules/watch_elsewhere.h"
 #include "launch/rules/watch_restart.h"
 #include "launch/rules/watch_steps.h"
 
 enum {
-    SERVED_MS = 60000,   /* a life that does not count */
     RETURN_MS = 15000,   /* for it to hear from all servers, or to give them up */
     DELAY_MAX_MS = 2000, /* others wait for it meanwhile, and not for ever */
 };
@@ -50,15 +52,6 @@ postpone_words(struct watch *watch)
     }
 }
 
-static bool
-may_live_again(const struct watch *watch, uint64_t now_ms)
-{
-    const struct watch_slot *master = &watch->slots[0];
-    const uint32_t short_lives = now_ms - master->start_ms < SERVED_MS ? master->hasty : 0;
-
-    return short_lives < watch->config.master_restarts;
-}
-
 static uint32_t
 delay_ms(const struct watch *watch)
 {
@@ -70,6 +63,37 @@ delay_ms(const struct watch *watch)
         ms = watch_restart_delay_ms(watch->config.restart_delay_ms, 0, &hasty);
     }
     return ms < DELAY_MAX_MS ? ms : DELAY_MAX_MS;
+}
+
+/* The next life is on its way, or will be. */
+static void
+live_again(struct watch *watch, uint64_t now_ms)
+{
+    struct watch_slot *master = &watch->slots[0];
+
+    if (now_ms - master->start_ms >= WATCH_SERVED_MS) {
+        master->hasty = 0;
+    }
+    master->restarts++;
+    master->delay_ms = delay_ms(watch);
+    master->hasty++;
+    watch->service_left_deadline_ms = UINT64_MAX; /* a server that left hears it from the next */
+    postpone_words(watch);
+    cause_forgive(&watch->inquest, 0);
+}
+
+static void
+start_when_due(struct watch *watch, uint64_t now_ms)
+{
+    struct watch_slot *master = &watch->slots[0];
+
+    watch_elsewhere_move(watch, 0);
+    if (master->delay_ms == 0) {
+        watch_start(watch, 0);
+    } else {
+        master->started = false; /* on its way, as if it were ordered */
+        master->restart_ms = now_ms + master->delay_ms;
+    }
 }
 
 bool
@@ -87,25 +111,32 @@ watch_master_exited(struct watch *watch, uint64_t now_ms)
         watch->service_left_deadline_ms = UINT64_MAX;
         return true;
     }
-    if (!may_live_again(watch, now_ms)) {
+    if (!watch_may_restart_master(watch, now_ms)) {
         return false;
     }
-    if (now_ms - master->start_ms >= SERVED_MS) {
-        master->hasty = 0;
-    }
-    master->restarts++;
-    master->delay_ms = delay_ms(watch);
-    master->hasty++;
-    watch->service_left_deadline_ms = UINT64_MAX; /* a server that left hears it from the next */
-    postpone_words(watch);
-    cause_forgive(&watch->inquest, 0);
-    if (master->delay_ms == 0) {
-        watch_start(watch, 0);
-    } else {
-        master->started = false; /* on its way, as if it were ordered */
-        master->restart_ms = now_ms + master->delay_ms;
-    }
+    live_again(watch, now_ms);
+    start_when_due(watch, now_ms);
     return true;
+}
+
+/* What it had told is known here; what it would have told, its next life finds out. */
+void
+watch_master_machine_lost(struct watch *watch, uint64_t now_ms)
+{
+    struct watch_slot *master = &watch->slots[0];
+    const bool is_told = master->makes_room;
+
+    master->makes_room = false;
+    if (have_servers_left(watch)) {
+        watch->master_left = true;
+        watch->service_left_deadline_ms = UINT64_MAX;
+        return;
+    }
+    live_again(watch, now_ms);
+    if (!is_told) {
+        watch->ops->tell_failover(watch->context, 0);
+    }
+    start_when_due(watch, now_ms);
 }
 
 void
@@ -116,12 +147,55 @@ watch_master_hangs(struct watch *watch, uint64_t now_ms)
 
     if (!works || watch->config.foreign || !master->alive || master->makes_room ||
         watch->inquest.end_at != 0 || watch_master_delay_ms(watch, now_ms) > 0 ||
-        !may_live_again(watch, now_ms)) {
+        !watch_may_restart_master(watch, now_ms)) {
         return;
     }
     master->makes_room = true;
     master->doomed_ms = now_ms;
     watch->ops->tell_failover(watch->context, 0);
+}
+
+/* Which copies of the server's lanes were given up. */
+static void
+remind_of_crossed(struct watch *watch, uint32_t slot)
+{
+    for (uint32_t lane = 0; lane < PSI_TIDING_LANES; lane++) {
+        const uint64_t number = watch->slots[slot].crossed[lane];
+
+        if (number != 0) {
+            watch_tell_master(watch, &(struct psi_word){.kind = PSI_WORD_CROSSED,
+                                                        .rank = slot - 1,
+                                                        .lane = lane,
+                                                        .number = number});
+        }
+    }
+}
+
+/* It begins with nothing, and those who know may have died with the last one. */
+void
+watch_master_remind(struct watch *watch)
+{
+    for (uint32_t slot = 1; slot < watch_slot_count(watch); slot++) {
+        const struct watch_slot *state = &watch->slots[slot];
+        const bool is_server = slot <= watch->config.servers;
+
+        if (is_server && state->last_life != 0) {
+            watch_tell_master(watch, &(struct psi_word){.kind = PSI_WORD_GONE,
+                                                        .rank = slot - 1,
+                                                        .number = state->last_life});
+        }
+        if (is_server) {
+            remind_of_crossed(watch, slot);
+        }
+        if (!is_server && watch->inquest.processes[slot].done) {
+            watch_tell_master(watch, &(struct psi_word){.kind = PSI_WORD_DONE,
+                                                        .rank = slot - 1 - watch->config.servers});
+        } else if (!is_server && state->ended && (state->code != 0 || state->signal != 0)) {
+            watch_tell_master(watch, &(struct psi_word){.kind = PSI_WORD_DEAD,
+                                                        .rank = slot - 1 - watch->config.servers});
+        }
+    }
+    watch_tell_master(watch, &(struct psi_word){.kind = PSI_WORD_ALL});
 }
 
 static bool

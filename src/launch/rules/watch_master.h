@@ -9,6 +9,12 @@
 /* The master ended, and not well. True: it lives again, or is no longer needed. */
 bool watch_master_exited(struct watch *watch, uint64_t now_ms);
 
+/* Its machine is gone: it lives again on another one, if it may (watch_elsewhere_may). */
+void watch_master_machine_lost(struct watch *watch, uint64_t now_ms);
+
+/* Another life of it listens: it hears what is known here of the job. */
+void watch_master_remind(struct watch *watch);
+
 /* The master is there, and has said nothing for too long. */
 void watch_master_hangs(struct watch *watch, uint64_t now_ms);
 

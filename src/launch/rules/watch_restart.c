@@ -12,6 +12,15 @@ enum {
     RESTART_MAX_MS = 30000, /* before the restart of those that do not */
 };
 
+bool
+watch_may_restart_master(const struct watch *watch, uint64_t now_ms)
+{
+    const struct watch_slot *master = &watch->slots[0];
+    const uint32_t short_lives = now_ms - master->start_ms < WATCH_SERVED_MS ? master->hasty : 0;
+
+    return short_lives < watch->config.master_restarts;
+}
+
 uint32_t
 watch_restart_delay_ms(uint32_t delay_ms, uint64_t lived_ms, uint32_t *hasty_p)
 {

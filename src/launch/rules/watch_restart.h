@@ -1,5 +1,5 @@
 /*
- * watch_restart.h - workers that failed live again, after a while.
+ * watch_restart.h - who failed lives again, after a while.
  */
 #ifndef LAUNCH_WATCH_RESTART_H
 #define LAUNCH_WATCH_RESTART_H
@@ -13,6 +13,12 @@
  * in a row so far.
  */
 uint32_t watch_restart_delay_ms(uint32_t delay_ms, uint64_t lived_ms, uint32_t *hasty_p);
+
+/* A life of the master, or of a server, that does not count against the number of restarts. */
+enum { WATCH_SERVED_MS = 60000 };
+
+/* Whether the next end of the master need not be the job's. */
+bool watch_may_restart_master(const struct watch *watch, uint64_t now_ms);
 
 /* A worker is to live again, now or after a while. */
 void watch_start_again(struct watch *watch, uint32_t slot, uint64_t now_ms);

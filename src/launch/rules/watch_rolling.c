@@ -116,7 +116,8 @@ is_redundant(const struct watch *watch)
         const bool is_here = server->alive && !server->is_missing && !server->makes_room &&
                              server->doomed_ms == 0 && server->word_ms == 0;
 
-        if ((!is_here && !server->is_hosted) || place->by == PSI_TIDING_NOBODY ||
+        if ((!is_here && !server->is_hosted) ||
+            psi_tiding_place_served(place, PSI_TIDING_NOBODY) > 0 ||
             (place->state != PSI_COPY_WHOLE && place->state != PSI_COPY_NEEDLESS)) {
             return false;
         }

@@ -21,13 +21,12 @@
 
 enum {
     WORD_MS = 2000, /* for the master's word, beyond the time that it takes to be sure of a loss */
-    SERVED_MS = 60000, /* a life that does not count */
 };
 
 static bool
 may_live_again(const struct watch *watch, const struct watch_slot *server, uint64_t now_ms)
 {
-    const uint32_t short_lives = now_ms - server->start_ms < SERVED_MS ? server->hasty : 0;
+    const uint32_t short_lives = now_ms - server->start_ms < WATCH_SERVED_MS ? server->hasty : 0;
 
     return short_lives < watch->config.server_restarts || server->is_rolled;
 }
@@ -51,8 +50,8 @@ has_no_part(const struct watch *watch, uint32_t slot)
     for (uint32_t i = 1; i <= watch->config.servers; i++) {
         const struct watch_slot *server = &watch->slots[i];
 
-        if (!server->is_placed || server->place.by == PSI_TIDING_NOBODY ||
-            server->place.by == slot - 1) {
+        if (!server->is_placed || psi_tiding_place_served(&server->place, PSI_TIDING_NOBODY) > 0 ||
+            psi_tiding_place_served(&server->place, slot - 1) > 0) {
             return false;
         }
     }
@@ -66,7 +65,10 @@ watch_server_gone(struct watch *watch, uint32_t slot)
 
     if (server->life != 0 && watch->phase < WATCH_STOPPING &&
         (server->code != 0 || server->signal != 0)) {
-        watch->ops->tell_gone(watch->context, slot, server->life);
+        server->last_life = server->life;
+        watch_tell_master(
+            watch,
+            &(struct psi_word){.kind = PSI_WORD_GONE, .rank = slot - 1, .number = server->life});
     }
     server->life = 0;
 }
@@ -157,7 +159,7 @@ live_again(struct watch *watch, uint32_t slot, uint64_t now_ms)
 {
     struct watch_slot *server = &watch->slots[slot];
 
-    if (now_ms - server->start_ms >= SERVED_MS) {
+    if (now_ms - server->start_ms >= WATCH_SERVED_MS) {
         server->hasty = 0;
     }
     server->delay_ms = 0;

@@ -63,8 +63,8 @@ struct watch_ops {
     /* A server died, or is silent and about to be killed; another life of it follows, delay_ms
      * later: people are told. */
     void (*tell_failover)(void *context, uint32_t slot);
-    /* The process of a server has ended, which told the master this number: the master is told. */
-    void (*tell_gone)(void *context, uint32_t slot, uint64_t life);
+    /* The master is told. */
+    void (*tell_master)(void *context, const struct psi_word *word);
     /* Servers are restarted one after the other, and that has come a step further: watch.rolling. */
     void (*tell_rolling)(void *context);
     /* Ask everything that is left to stop, kill it after grace_ms. May come again, with less. */
@@ -168,6 +168,7 @@ struct watch {
     uint32_t service_left;   /* slot of a service that left with 0 while its job goes on ... */
     uint64_t service_left_deadline_ms; /* ... which has to end by then; UINT64_MAX: none left */
     struct watch_rolling rolling;
+    uint64_t woke_ms; /* psd_run itself had been stopped until then; 0: it never was */
 
     enum watch_cause cause;
     uint32_t cause_slot;
@@ -193,7 +194,11 @@ struct watch_slot {
     bool is_copied;         /* its copy has its part, or had it: it may only stand by */
     bool is_rolled;         /* killed because it is to be restarted: that is no failure */
     uint64_t life;          /* of a server that joined: the number that its process drew */
-    bool is_placed;         /* a server: the master has told who has its part: */
+    uint64_t last_life;     /* ... and that of the last one that ended; 0: none has */
+    uint64_t
+        crossed[PSI_TIDING_LANES]; /* a server, by lane: the last number of a copy that takes the
+                                           place no more */
+    bool is_placed;                /* a server: the master has told who has its part: */
     struct psi_tiding_place place;
     uint32_t restarts;
     uint32_t hasty;      /* of them, the last ones that followed upon short lives */

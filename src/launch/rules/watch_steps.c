@@ -106,6 +106,12 @@ watch_start(struct watch *watch, uint32_t slot)
 }
 
 void
+watch_tell_master(struct watch *watch, const struct psi_word *word)
+{
+    watch->ops->tell_master(watch->context, word);
+}
+
+void
 watch_stop_next(struct watch *watch, uint64_t now_ms)
 {
     static const enum launch_role order[] = {LAUNCH_WORKER, LAUNCH_SERVER, LAUNCH_MASTER};

@@ -22,6 +22,7 @@ int watch_shell_code(int code, int number);
 
 void watch_enter(struct watch *watch, enum watch_phase phase, uint64_t deadline_ms);
 void watch_start(struct watch *watch, uint32_t slot);
+void watch_tell_master(struct watch *watch, const struct psi_word *word);
 void watch_signal_role(struct watch *watch, enum launch_role role, int number);
 
 /* Something failed: what, is to be found out. */

@@ -88,10 +88,22 @@ order_move(void *context, uint32_t slot, uint32_t machine)
     orders->machine_of[slot] = machine;
 }
 
+/* "g2.5": the server in slot 2 is gone, life 5; "d1": worker 1 is done, "x1": is dead; "c2.7": number 7 of the server in
+ * slot 2 is crossed out, of its first lane ("n3" before it: of lane 3); "a": that is all. */
 static void
-order_tell_gone(void *context, uint32_t slot, uint64_t life)
+order_tell_master(void *context, const struct psi_word *word)
 {
-    note(context, 'g', slot, (uint32_t)life);
+    static const char letters[] = {[PSI_WORD_GONE] = 'g',
+                                   [PSI_WORD_DONE] = 'd',
+                                   [PSI_WORD_DEAD] = 'x',
+                                   [PSI_WORD_CROSSED] = 'c',
+                                   [PSI_WORD_ALL] = 'a'};
+    const bool is_server = word->kind == PSI_WORD_GONE || word->kind == PSI_WORD_CROSSED;
+
+    if (word->lane > 0) {
+        note(context, 'n', word->lane, 0);
+    }
+    note(context, letters[word->kind], word->rank + is_server, (uint32_t)word->number);
 }
 
 static void
@@ -106,7 +118,7 @@ static const struct watch_ops ops = {.start = order_start,
                                      .ask = order_ask,
                                      .tell_late = order_tell_late,
                                      .tell_failover = order_tell_failover,
-                                     .tell_gone = order_tell_gone,
+                                     .tell_master = order_tell_master,
                                      .tell_rolling = order_tell_rolling,
                                      .end = order_end};
 
@@ -305,7 +317,7 @@ test_master_lives_again(void **state)
     expect(&job, "s0.1");
     tell(&job, WATCH_STARTED, 0, 0, 0);
     tell(&job, WATCH_READY, 0, 0, 0); /* nobody is started a second time */
-    expect(&job, "");
+    expect(&job, "a0");
     tell(&job, WATCH_EXITED, 0, 3, 0); /* its port is taken, say */
     expect(&job, "");
     job.now_ms += 500;
@@ -668,10 +680,11 @@ test_a_server_that_stands_by_dies(void **state)
 static void
 tell_place(struct job *job, uint32_t slot, uint32_t by, enum psi_copy_state state, uint32_t copy)
 {
-    const struct psi_tiding tiding = {.kind = PSI_TIDING_PLACE,
-                                      .role = PSI_TIDING_SERVER,
-                                      .rank = slot - 1,
-                                      .place = {.by = by, .copy = copy, .state = state}};
+    const struct psi_tiding tiding = {
+        .kind = PSI_TIDING_PLACE,
+        .role = PSI_TIDING_SERVER,
+        .rank = slot - 1,
+        .place = {.lanes = 1, .by = {by}, .copy = {copy}, .state = state}};
 
     watch_told(&job->watch, &tiding, job->now_ms);
 }
@@ -696,6 +709,16 @@ test_a_server_without_a_part_dies(void **state)
     watch_fini(&job.watch);
 }
 
+/* News of server 0 that name its life. */
+static void
+tell_life(struct job *job, enum psi_tiding_kind kind, uint64_t life)
+{
+    watch_told(
+        &job->watch,
+        &(struct psi_tiding){.kind = kind, .role = PSI_TIDING_SERVER, .rank = 0, .life = life},
+        job->now_ms);
+}
+
 /* If this fails, the master waits for a server that is dead, or takes the next life for the last. */
 static void
 test_the_master_is_told_who_is_gone(void **state)
@@ -704,10 +727,7 @@ test_the_master_is_told_who_is_gone(void **state)
 
     (void)state;
     run_lasting(&job);
-    watch_told(&job.watch,
-               &(struct psi_tiding){
-                   .kind = PSI_TIDING_JOINED, .role = PSI_TIDING_SERVER, .rank = 0, .life = 77},
-               job.now_ms);
+    tell_life(&job, PSI_TIDING_JOINED, 77);
     tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
     expect(&job, "g1.77");
     tell_news(&job, PSI_TIDING_AWAITED, 1);
@@ -715,6 +735,30 @@ test_the_master_is_told_who_is_gone(void **state)
     tell(&job, WATCH_STARTED, 1, 0, 0);
     tell(&job, WATCH_EXITED, 1, 0, SIGKILL); /* of this one the master knows nothing */
     expect(&job, "");
+    watch_fini(&job.watch);
+}
+
+/* If this fails, a master that returns does not hear what those knew who died with the last one. */
+static void
+test_the_next_master_is_reminded(void **state)
+{
+    const uint32_t server = 1;
+    struct job job;
+
+    (void)state;
+    run_lasting(&job);
+    tell_life(&job, PSI_TIDING_JOINED, 77);
+    tell_life(&job, PSI_TIDING_CROSSED, 5);
+    watch_told(&job.watch,
+               &(struct psi_tiding){
+                   .kind = PSI_TIDING_CROSSED, .role = PSI_TIDING_SERVER, .lane = 3, .life = 9},
+               job.now_ms);
+    tell_joined(&job, 1 + job.watch.config.servers);
+    tell_news(&job, PSI_TIDING_DONE, 1 + job.watch.config.servers);
+    tell(&job, WATCH_EXITED, server, 0, SIGKILL);
+    expect(&job, "g1.77");
+    tell(&job, WATCH_READY, 0, 0, 0);
+    expect(&job, "g1.77 c1.5 n3 c1.9 d0 a0");
     watch_fini(&job.watch);
 }
 
@@ -786,6 +830,171 @@ test_machines_that_cannot_be_done_without(void **state)
     lose_machine(&job, 1);
     assert_int_equal(job.watch.phase, WATCH_ASKING);
     watch_fini(&job.watch);
+}
+
+/* Machine 1 has the master and a server, 2 the other server, 0 and 3 a worker each. */
+static void
+run_with_master_away(struct job *job, enum watch_policy policy)
+{
+    static const uint32_t machine_of[] = {1, 1, 2, 0, 3};
+
+    run(job, policy);
+    job->watch.config.server_restarts = 2;
+    job->watch.config.master_restarts = 2;
+    memcpy(job->orders.machine_of, machine_of, sizeof(machine_of));
+    job->watch.config.machine_of = job->orders.machine_of;
+    job->watch.inquest.config.machine_of = job->orders.machine_of;
+}
+
+/* If this fails, a job ends with the machine of its master, or waits for what was lost there. */
+static void
+test_master_of_a_lost_machine_goes_elsewhere(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_with_master_away(&job, WATCH_FAIL);
+    tell_life(&job, PSI_TIDING_JOINED, 5); /* the server beside it */
+    lose_machine(&job, 1);
+    expect(&job, "f0 m0.2 s0.1"); /* where a server is, because workers reach it */
+    assert_int_equal(job.watch.phase, WATCH_RUNNING);
+    tell(&job, WATCH_STARTED, 0, 0, 0);
+    tell(&job, WATCH_READY, 0, 0, 0);
+    expect(&job, "g1.5 a0"); /* it is not to wait for that server */
+    tell_news(&job, PSI_TIDING_AWAITED, 1);
+    expect(&job, "f1 m1 s1.1");
+    start_again(&job, 1);
+    lose_machine(&job, 2); /* the next one, too: but a life was short */
+    expect(&job, "f0 m0");
+    job.now_ms += 500;
+    watch_tick(&job.watch, job.now_ms);
+    expect(&job, "s0.2");
+    watch_fini(&job.watch);
+}
+
+/* If this fails, people are told twice that a master is gone. */
+static void
+test_master_that_hangs_on_a_lost_machine(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_with_master_away(&job, WATCH_FAIL);
+    watch_master_hangs(&job.watch, job.now_ms);
+    expect(&job, "f0");
+    lose_machine(&job, 1);
+    expect(&job, "m0.2 s0.1");
+    watch_fini(&job.watch);
+}
+
+/* If this fails, a job whose workers have ended ends badly, because the machine of the master did. */
+static void
+test_machine_of_the_master_is_lost_at_the_end(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_with_master_away(&job, WATCH_FAIL);
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    tell(&job, WATCH_EXITED, 4, 0, 0);
+    assert_int_equal(job.watch.phase, WATCH_LEAVING);
+    lose_machine(&job, 1);
+    expect(&job, "f0 m0.2 s0.1");
+    tell(&job, WATCH_STARTED, 0, 0, 0);
+    tell(&job, WATCH_EXITED, 2, 0, 0);
+    tell(&job, WATCH_EXITED, 0, 0, 0);
+    expect(&job, "e1000");
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+
+    run_with_master_away(&job, WATCH_FAIL);
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    tell(&job, WATCH_EXITED, 4, 0, 0);
+    tell(&job, WATCH_EXITED, 2, 0, 0); /* it has heard that all is well: nobody misses a master */
+    lose_machine(&job, 1);
+    expect(&job, "e1000");
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+}
+
+static void
+expect_end_with(struct job *job, uint32_t machine, int code)
+{
+    const struct watch_event event = {.kind = WATCH_MACHINE_LOST, .slot = machine};
+
+    lose_machine(job, machine);
+    answer(job, &event);
+    expect(job, "e1000");
+    finish(job, code, WATCH_CAUSE_MACHINE, machine);
+}
+
+/* If this fails, a job ends with its master's machine and says that it is the master that it misses, where
+ * it is a worker; or it goes on without workers that it needs. */
+static void
+test_workers_on_the_machine_of_the_master(void **state)
+{
+    struct job job;
+
+    (void)state;
+    run_with_master_away(&job, WATCH_FAIL);
+    job.orders.machine_of[3] = 1;
+    expect_end_with(&job, 1, 70);
+
+    run_with_master_away(&job, WATCH_WAIT);
+    job.orders.machine_of[3] = 1;
+    expect_end_with(&job, 1, 70);
+
+    run_with_master_away(&job, WATCH_CONTINUE);
+    job.orders.machine_of[3] = 1;
+    lose_machine(&job, 1);
+    expect(&job, "f0 m0.2 s0.1");
+    assert_int_equal(job.watch.phase, WATCH_RUNNING);
+    tell(&job, WATCH_STARTED, 0, 0, 0);
+    tell(&job, WATCH_READY, 0, 0, 0);
+    expect(&job, "x0 a0"); /* nor is it to wait for the worker */
+    watch_fini(&job.watch);
+
+    run_with_master_away(&job, WATCH_FAIL);
+    job.watch.config.master_restarts = 0;
+    expect_end_with(&job, 1, 72);
+
+    run_with_master_away(&job, WATCH_FAIL);
+    job.watch.config.server_restarts = 0;
+    expect_end_with(&job, 1, 72); /* with it a server is lost, of which no other life is allowed */
+
+    run_with_master_away(&job, WATCH_FAIL);
+    job.watch.config.here = 1;
+    job.watch.inquest.config.here = 1;
+    expect_end_with(&job, 1, 72);
+
+    run_with_master_away(&job, WATCH_FAIL);
+    job.orders.machine_of[3] = 1;
+    job.watch.woke_ms = job.now_ms - 1; /* all agents have taken us for dead */
+    expect_end_with(&job, 1, 72);
+}
+
+/* If this fails, a job that ends with a machine blames the workers there, where what its server had is lost as well; or
+ * the server, which the job could have done without. */
+static void
+test_workers_beside_a_server(void **state)
+{
+    static const struct {
+        enum psi_copy_state state;
+        uint32_t restarts;
+        int code;
+    } rows[] = {
+        {PSI_COPY_NONE, 2, 71},     {PSI_COPY_FORMING, 2, 71}, {PSI_COPY_WHOLE, 2, 70},
+        {PSI_COPY_NEEDLESS, 2, 70}, {PSI_COPY_WHOLE, 0, 70},   {PSI_COPY_NEEDLESS, 0, 71},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct job job;
+
+        run_on_machines(&job);
+        job.orders.machine_of[4] = 1;
+        job.watch.config.server_restarts = rows[i].restarts;
+        tell_place(&job, 1, 0, rows[i].state, 1);
+        expect_end_with(&job, 1, rows[i].code);
+    }
 }
 
 /* Servers 0 and 1 have copies in each other, and are to be restarted. */
@@ -1033,6 +1242,36 @@ test_master_may_leave_before_the_last_worker_process(void **state)
     watch_tick(&job.watch, 60000);
     expect(&job, "");
     tell(&job, WATCH_EXITED, 3, 0, 0);
+    tell(&job, WATCH_EXITED, 4, 0, 0);
+    expect(&job, "e1000");
+    finish(&job, 0, WATCH_CAUSE_NONE, 0);
+}
+
+/* If this fails, a job that is over in no time fails, because the news that a worker was started is on its way
+ * from another machine for longer than the whole job lasted. */
+static void
+test_job_that_is_over_before_its_start_is_known(void **state)
+{
+    struct job job;
+
+    (void)state;
+    begin(&job, WATCH_FAIL);
+    tell(&job, WATCH_STARTED, 0, 0, 0);
+    tell(&job, WATCH_READY, 0, 0, 0);
+    for (uint32_t slot = 1; slot <= 2; slot++) {
+        tell(&job, WATCH_STARTED, slot, 0, 0);
+        tell_joined(&job, slot);
+    }
+    expect(&job, "s1 s2 s3 s4");
+    tell_joined(&job, 3);
+    tell_joined(&job, 4);
+    tell(&job, WATCH_STARTED, 3, 0, 0);
+    tell(&job, WATCH_EXITED, 1, 0, 0);
+    tell(&job, WATCH_EXITED, 0, 0, 0);
+    tell(&job, WATCH_EXITED, 2, 0, 0);
+    tell(&job, WATCH_EXITED, 3, 0, 0);
+    expect(&job, "");
+    tell(&job, WATCH_STARTED, 4, 0, 0);
     tell(&job, WATCH_EXITED, 4, 0, 0);
     expect(&job, "e1000");
     finish(&job, 0, WATCH_CAUSE_NONE, 0);
@@ -1844,8 +2083,14 @@ main(void)
         cmocka_unit_test(test_a_server_that_stands_by_dies),
         cmocka_unit_test(test_a_server_without_a_part_dies),
         cmocka_unit_test(test_the_master_is_told_who_is_gone),
+        cmocka_unit_test(test_the_next_master_is_reminded),
         cmocka_unit_test(test_servers_of_a_lost_machine_go_elsewhere),
         cmocka_unit_test(test_machines_that_cannot_be_done_without),
+        cmocka_unit_test(test_master_of_a_lost_machine_goes_elsewhere),
+        cmocka_unit_test(test_master_that_hangs_on_a_lost_machine),
+        cmocka_unit_test(test_machine_of_the_master_is_lost_at_the_end),
+        cmocka_unit_test(test_workers_on_the_machine_of_the_master),
+        cmocka_unit_test(test_workers_beside_a_server),
         cmocka_unit_test(test_servers_are_restarted_one_after_the_other),
         cmocka_unit_test(test_servers_that_cannot_be_restarted),
         cmocka_unit_test(test_server_that_comes_too_late),
@@ -1863,6 +2108,7 @@ main(void)
         cmocka_unit_test(test_failure_after_success),
         cmocka_unit_test(test_service_failure_ends_the_job),
         cmocka_unit_test(test_master_may_leave_before_the_last_worker_process),
+        cmocka_unit_test(test_job_that_is_over_before_its_start_is_known),
         cmocka_unit_test(test_server_that_leaves_alone_is_a_failure),
         cmocka_unit_test(test_master_that_leaves_before_the_start_is_a_failure),
         cmocka_unit_test(test_continue),

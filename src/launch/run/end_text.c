@@ -125,6 +125,18 @@ add_short_lives(const struct run *run, uint32_t slot, char *text_p, size_t size)
     }
 }
 
+/* Of a server: what was lost with it, and the option that would have kept it, as the master tells it. */
+static void
+add_lost_part(const struct run *run, uint32_t slot, char *text_p, size_t size)
+{
+    const char *lost = strstr(run->watch.inquest.end.text, "; its part of table ");
+    const size_t used = strlen(text_p);
+
+    if (role_of_slot(slot, run->plan->servers) == LAUNCH_SERVER && lost != NULL) {
+        snprintf(text_p + used, size - used, "%s", lost);
+    }
+}
+
 /* A process failed: itself, or, of a daemon, its last word. */
 static void
 tell_process_cause(const struct run *run, uint32_t slot, char *text_p, size_t size)
@@ -135,6 +147,7 @@ tell_process_cause(const struct run *run, uint32_t slot, char *text_p, size_t si
         end_text_exit(run, slot, state->code, state->signal, text_p, size);
         add_last_line(run, slot, text_p, size);
         add_short_lives(run, slot, text_p, size);
+        add_lost_part(run, slot, text_p, size);
     }
 }
 
@@ -179,6 +192,7 @@ tell_silent(const struct run *run, uint32_t slot, char *text_p, size_t size)
              "to run, or its network is cut from the others",
              who, silence_ms(run));
     add_short_lives(run, slot, text_p, size);
+    add_lost_part(run, slot, text_p, size);
 }
 
 static void

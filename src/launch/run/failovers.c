@@ -25,11 +25,40 @@ find_open(const struct run *run, uint32_t slot)
     return NULL;
 }
 
+/* Whether another server has had its part since its process ended. */
+static bool
+was_elsewhere(const struct run *run, uint32_t slot)
+{
+    bool was = false;
+
+    for (size_t i = 0; i < run->failover_count; i++) {
+        was = was || (run->failovers[i].slot == slot &&
+                      run->failovers[i].back_ms >= run->watch.slots[slot].end_ms);
+    }
+    return slot != 0 && was;
+}
+
+/* When its part was last there: lost with its process; or, if another one has had it since, with that.
+ * Of a machine that is lost, when something was last heard. */
+static uint64_t
+last_there_ms(struct run *run, uint32_t slot)
+{
+    const struct watch_slot *process = &run->watch.slots[slot];
+    const struct host *host = run_host_of(run, slot);
+
+    if (host->lost && host->heard_ms < process->end_ms) {
+        return host->heard_ms;
+    }
+    if (process->alive) {
+        return psi_monotonic_ms();
+    }
+    return was_elsewhere(run, slot) ? run->server_lost_ms : process->end_ms;
+}
+
 /* Without memory, or after very many of them, people are told all the same. */
 static void
 remember(struct run *run, uint32_t slot, const char *why)
 {
-    const struct watch_slot *server = &run->watch.slots[slot];
     struct failover *grown;
 
     if (run->failover_count == FAILOVERS_MAX ||
@@ -39,8 +68,8 @@ remember(struct run *run, uint32_t slot, const char *why)
     grown = realloc(run->failovers, (run->failover_count + 1) * sizeof(*grown));
     if (grown != NULL) {
         run->failovers = grown;
-        grown[run->failover_count] = (struct failover){
-            .slot = slot, .lost_ms = server->alive ? psi_monotonic_ms() : server->end_ms};
+        grown[run->failover_count] =
+            (struct failover){.slot = slot, .lost_ms = last_there_ms(run, slot)};
         snprintf(grown[run->failover_count].why, sizeof(grown->why), "%s", why);
         run->failover_count++;
     }
@@ -92,6 +121,16 @@ failovers_begin(struct run *run, uint32_t slot)
                  "%s; it is started again, %s, and the job goes on", why, when);
     runlog_line(&run->runlog, "FAILOVER", "%s; it is started again, %s", why, when);
     remember(run, slot, why);
+}
+
+void
+failovers_move(struct run *run, uint32_t slot, const struct host *to)
+{
+    struct failover *failover = find_open(run, slot);
+
+    if (failover != NULL) {
+        failover->to = to->machine->name;
+    }
 }
 
 void
@@ -170,8 +209,9 @@ failovers_text(const struct run *run, char *text_p, size_t size)
         }
     }
     if (count == 1) {
-        snprintf(text_p, size, "%s died and was back after %.1f s",
-                 run->processes[longest->slot].name, seconds_of(longest));
+        snprintf(text_p, size, "%s died and was back%s%.100s after %.1f s",
+                 run->processes[longest->slot].name, longest->to != NULL ? " on " : "",
+                 longest->to != NULL ? longest->to : "", seconds_of(longest));
     } else if (count > 1) {
         snprintf(text_p, size, "%s died %zu times and were back, %s after %.1f s, others sooner",
                  with_master ? "servers and the master" : "servers", count,
@@ -192,6 +232,9 @@ failovers_json(const struct run *run)
         json_object_set_new(one, "why", json_string(failover->why));
         json_object_set_new(one, "by",
                             json_string(failover->is_hosted ? "another server" : "restart"));
+        if (failover->to != NULL) {
+            json_object_set_new(one, "to", json_string(failover->to));
+        }
         json_object_set_new(one, "seconds",
                             failover->back_ms != 0 ? json_real(seconds_of(failover)) : json_null());
         json_array_append_new(list, one);

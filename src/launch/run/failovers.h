@@ -1,5 +1,5 @@
 /*
- * failovers.h - servers that died while the job went on: what people and programs are told of it.
+ * failovers.h - servers, and the master, that died while the job went on: what people and programs are told of it.
  */
 #ifndef LAUNCH_FAILOVERS_H
 #define LAUNCH_FAILOVERS_H
@@ -10,6 +10,9 @@
 
 /* Another life of the server follows; watch_slot says when. It is dead, or is about to be. */
 void failovers_begin(struct run *run, uint32_t slot);
+
+/* ... and is on this machine. */
+void failovers_move(struct run *run, uint32_t slot, const struct host *to);
 
 /* Another server takes its part. */
 void failovers_hosted(struct run *run, uint32_t slot);

@@ -97,7 +97,7 @@ feeding_begin(struct run *run)
     if (!again) {
         begin_board(run);
     }
-    feed_event(run->feed, FEED_START, "job %s begins%s: %u worker%s, %u server%s", job.name,
+    feed_event(run->feed, FEED_START, "job %s is started%s: %u worker%s, %u server%s", job.name,
                again ? " again" : "", job.workers, job.workers == 1 ? "" : "s", job.servers,
                job.servers == 1 ? "" : "s");
 }
@@ -204,7 +204,7 @@ look_at_cause(const struct run *run)
     }
     if (text[0] != '\0') {
         feed_cause(run->feed, text, who < run->slots ? run->processes[who].name : "",
-                   run->watch.cause_code);
+                   run->watch.cause_code, run->watch.cause == WATCH_CAUSE_INTERRUPT);
     }
 }
 
@@ -250,7 +250,12 @@ feeding_end(struct run *run)
         return;
     }
     feeding_look(run, UINT64_MAX);
-    feed_event(run->feed, FEED_END, "the job has ended with code %d", watch_exit_code(&run->watch));
+    if (run->watch.cause == WATCH_CAUSE_INTERRUPT) {
+        feed_event(run->feed, FEED_END, "the job was stopped");
+    } else {
+        feed_event(run->feed, FEED_END, "the job has ended with code %d",
+                   watch_exit_code(&run->watch));
+    }
     write_curves(run);
     run->console.listener = (struct console_listener){0};
 }

@@ -224,6 +224,28 @@ number_computers(struct gather *gather)
     computers_init(&gather->computers, gather->layout, is_same_computer, gather);
 }
 
+/* As far as is known: one that is away, or on its way back, says nothing yet. */
+static bool
+are_all_with(const struct gather *gather, const struct host *host)
+{
+    for (uint32_t i = 0; i < gather->host_count; i++) {
+        const struct host *other = &gather->hosts[i];
+
+        if (other->state >= HOST_MET && other->state != HOST_GONE &&
+            !host_is_same_computer(host, other)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static psd_status
+choose_address(const struct gather *gather, struct host *host, struct psd_error *err)
+{
+    return host_choose_address(host, gather->args->interface, any_remote(gather),
+                               are_all_with(gather, host), err);
+}
+
 static psd_status
 set_all_up(struct gather *gather, uint32_t *host_p, struct psd_error *err)
 {
@@ -234,8 +256,7 @@ set_all_up(struct gather *gather, uint32_t *host_p, struct psd_error *err)
         if (gather->hosts[i].state == HOST_GONE) {
             continue;
         }
-        status = host_choose_address(&gather->hosts[i], gather->args->interface, any_remote(gather),
-                                     err);
+        status = choose_address(gather, &gather->hosts[i], err);
         if (status == PSD_OK) {
             status = host_setup_send(gather, i, err);
         }
@@ -369,7 +390,7 @@ gather_return(struct gather *gather, uint32_t machine, struct psd_error *err)
     fill_machines(gather);
     if (host->state == HOST_FILLED) {
         number_computers(gather);
-        status = host_choose_address(host, gather->args->interface, any_remote(gather), err);
+        status = choose_address(gather, host, err);
         status = status == PSD_OK ? host_setup_send(gather, machine, err) : status;
     } else if (host->state == HOST_SET_UP) {
         /* It reached us, and so the master, which is here. Nobody listens for a mere test now. */

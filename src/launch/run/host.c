@@ -425,7 +425,7 @@ fail_without(const struct host *host, const char *wanted, struct psd_error *err)
 }
 
 psd_status
-host_choose_address(struct host *host, const char *wanted, const struct host *any,
+host_choose_address(struct host *host, const char *wanted, const struct host *any, bool together,
                     struct psd_error *err)
 {
     host->address[0] = '\0';
@@ -450,7 +450,9 @@ host_choose_address(struct host *host, const char *wanted, const struct host *an
         snprintf(host->address, sizeof(host->address), "127.0.0.1"); /* everybody is here */
     } else {
         guess_address(host, any);
-        if (host->address[0] == '\0') {
+        if (host->address[0] == '\0' && together) {
+            snprintf(host->address, sizeof(host->address), "127.0.0.1");
+        } else if (host->address[0] == '\0') {
             return psi_fail(err, PSD_ERR_IO,
                             "%s has no address that others could reach; name one as \"addr\" in "
                             "the cluster file, or give --interface",

@@ -104,8 +104,9 @@ void host_describe(const struct host *host, char *text_p, size_t size);
 bool host_interface(const struct host *host, char *name_p, size_t size);
 
 /* Chooses the address under which others reach the machine. wanted: an interface, a network
- * (10.0.0.0/8), or NULL. any: a machine that was called, to ask how it sees us. */
+ * (10.0.0.0/8), or NULL. any: a machine that was called, to ask how it sees us. together: all
+ * are one computer, which can do without a network. */
 psd_status host_choose_address(struct host *host, const char *wanted, const struct host *any,
-                               struct psd_error *err);
+                               bool together, struct psd_error *err);
 
 #endif

@@ -229,6 +229,9 @@ host_setup_send(struct gather *gather, uint32_t machine, struct psd_error *err)
     if (command && plan->virtualenv != NULL) {
         words_add_format(&orders, "virtualenv=%s", plan->virtualenv);
     }
+    if (!foreign && gather->args->watch.master_restarts > 0) {
+        words_add(&orders, "master_file=1");
+    }
     if (gather->layout->machine_of[0] == machine && !foreign) {
         words_add(&orders, "daemon=ps_master");
     }

@@ -72,20 +72,37 @@ handle_ready(struct run *run, const char *address)
     run_tell(run, WATCH_READY, 0, 0);
 }
 
-/* First "tcp://127.0.0.1:PORT", then what tidings.h has. */
+/* Members are told before it hears from psd_run what it has to know: both take their time. */
+static void
+handle_ready_again(struct run *run, const char *address)
+{
+    const bool same = strcmp(address, run->master) == 0;
+
+    runlog_line(&run->runlog, "READY", "master at %s%s", address, same ? " again" : " now");
+    snprintf(run->master, sizeof(run->master), "%.127s", address);
+    orders_tell_members(run);
+    failovers_end(run, 0);
+    if (!same) {
+        console_tell(&run->console, CONSOLE_FAILOVER, "the master listens at %s now", address);
+        status_move(&run->status, run->master);
+    }
+    run_tell(run, WATCH_READY, 0, 0);
+}
+
+/* First "tcp://127.0.0.1:PORT", in every life, then what tidings.h has. */
 static void
 handle_master_line(struct run *run, const char *line)
 {
     struct psi_tiding tiding;
     uint32_t slot;
 
-    if (run->master[0] == '\0') {
-        handle_ready(run, line);
-        return;
-    }
-    if (strcmp(line, run->master) == 0) { /* another life of it */
-        runlog_line(&run->runlog, "READY", "master at %s again", run->master);
-        failovers_end(run, 0);
+    if (!run->master_listens) {
+        run->master_listens = true;
+        if (run->master[0] == '\0') {
+            handle_ready(run, line);
+        } else {
+            handle_ready_again(run, line);
+        }
         return;
     }
     if (!psi_tiding_parse(line, &tiding) ||
@@ -96,6 +113,9 @@ handle_master_line(struct run *run, const char *line)
         run->processes[slot].last_step = tiding.step;
     } else if (tiding.kind != PSI_TIDING_JOINED) {
         runlog_line(&run->runlog, "MASTER", "%s", line);
+    }
+    if (tiding.kind == PSI_TIDING_LOST && tiding.role == PSI_TIDING_SERVER) {
+        run->server_lost_ms = psi_monotonic_ms();
     }
     watch_told(&run->watch, &tiding, psi_monotonic_ms());
     if (tiding.kind == PSI_TIDING_JOINED) {
@@ -184,7 +204,11 @@ static void
 handle_started(struct run *run, struct process *process, const struct link_message *message)
 {
     orders_open_output(run, message->slot); /* so far the life before may have printed */
-    run->master_line_bytes = message->slot == 0 ? 0 : run->master_line_bytes;
+    if (message->slot == 0) {
+        run->master_line_bytes = 0;
+        run->master_listens = false;
+        run->master_moved = false;
+    }
     process->start_pending = false;
     process->port_taken = false;
     free(process->last_word);
@@ -264,11 +288,27 @@ handle_process_message(struct run *run, const struct link_message *message)
     }
 }
 
+/* What looks for the master there, does so in vain. */
+static void
+handle_untold(struct run *run, const struct host *host, const struct link_message *message)
+{
+    char why[NOTES_LINE_MAX + 1];
+
+    notes_clean(message->data, message->bytes, why);
+    runlog_line(&run->runlog, "UNTOLD", "%s: %s", host->machine->name, why);
+    console_say(&run->console, "%s: processes there do not learn where the master is now: %s",
+                host->machine->name, why);
+}
+
 static void
 handle_message(struct run *run, struct host *host, const struct link_message *message)
 {
     struct psd_error err = {0};
 
+    if (message->kind == LINK_MASTER_UNTOLD) {
+        handle_untold(run, host, message);
+        return;
+    }
     if (message->kind == LINK_PULSE) {
         if (message->number == LINK_PULSE_ROLL) {
             run_tell(run, WATCH_ANSWERED, (uint32_t)(host - run->hosts), 0);

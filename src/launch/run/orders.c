@@ -171,6 +171,20 @@ learn_foreign_facts(struct run *run, uint32_t slot, struct process_facts *facts,
     facts->remote = layout_is_remote(run->layout);
 }
 
+/* Another life listens where the last one did, because everybody knows that address. On another machine it
+ * has the port that the configuration names, if any; and where the last life did not come to listen,
+ * whichever is free. */
+static uint16_t
+master_port(const struct run *run)
+{
+    const char *port = strrchr(run->master, ':');
+
+    if (run->master_moved) {
+        return (uint16_t)run->plan->master_port;
+    }
+    return port != NULL && run->master_listens ? (uint16_t)strtoul(port + 1, NULL, 10) : 0;
+}
+
 static void
 learn_facts(struct run *run, uint32_t slot, struct process_facts *facts_p,
             struct facts_texts *texts)
@@ -184,6 +198,7 @@ learn_facts(struct run *run, uint32_t slot, struct process_facts *facts_p,
         .job = run->args->job,
         .restart = run->args->requeues + run->processes[slot].restart,
         .term = 1 + run->watch.slots[0].restarts,
+        .master_port = master_port(run),
         .place = neighbours_find(&run->gather.computers, run->plan->servers, slot),
         .cores = host->cores,
         .lanes = run->processes[slot].lanes,
@@ -300,7 +315,13 @@ order_move(void *context, uint32_t slot, uint32_t machine)
                  to->machine->name);
     runlog_line(&run->runlog, "MOVE", "%s from %s to %s", run->processes[slot].name,
                 run_host_of(run, slot)->machine->name, to->machine->name);
-    layout_move_server(run->layout, slot, machine);
+    failovers_move(run, slot, to);
+    if (slot == 0) {
+        layout_move_master(run->layout, machine);
+        run->master_moved = true;
+    } else {
+        layout_move_server(run->layout, slot, machine);
+    }
     free(run->host_map); /* where it was */
     run->host_map = NULL;
 }
@@ -325,6 +346,21 @@ order_ask(void *context)
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         link_send(&run->hosts[i].link, LINK_PULSE, 0, LINK_PULSE_ROLL, NULL, 0);
     }
+}
+
+void
+orders_tell_members(struct run *run)
+{
+    struct words words = {0};
+
+    words_add(&words, run->master);
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        if (run->hosts[i].state > HOST_CALLING && run->hosts[i].state < HOST_GONE) {
+            link_send_words(&run->hosts[i].link, LINK_MASTER, 0,
+                            (int32_t)(1 + run->watch.slots[0].restarts), &words);
+        }
+    }
+    words_fini(&words);
 }
 
 void
@@ -365,12 +401,11 @@ order_tell_failover(void *context, uint32_t slot)
 }
 
 static void
-order_tell_gone(void *context, uint32_t slot, uint64_t life)
+order_tell_master(void *context, const struct psi_word *word)
 {
-    const struct psi_gone gone = {.server = slot - 1, .life = life};
     struct run *run = context;
     char line[PSI_TIDING_LINE];
-    const size_t bytes = psi_gone_format(&gone, line);
+    const size_t bytes = psi_word_format(word, line);
 
     link_send(&run_host_of(run, 0)->link, LINK_TELL, 0, 0, line, bytes);
 }
@@ -387,6 +422,6 @@ const struct watch_ops orders_ops = {.start = order_start,
                                      .ask = order_ask,
                                      .tell_late = order_tell_late,
                                      .tell_failover = order_tell_failover,
-                                     .tell_gone = order_tell_gone,
+                                     .tell_master = order_tell_master,
                                      .tell_rolling = order_tell_rolling,
                                      .end = orders_end};

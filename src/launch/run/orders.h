@@ -20,6 +20,9 @@ extern const struct watch_ops orders_ops;
 void orders_signal(void *context, uint32_t slot, int number);
 void orders_end(void *context, uint32_t grace_ms);
 
+/* Another life of the master listens: on every machine its members are told where. */
+void orders_tell_members(struct run *run);
+
 /* A process begins its life: where what it prints goes from now on. */
 void orders_open_output(struct run *run, uint32_t slot);
 

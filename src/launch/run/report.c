@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #include "base/exit_code.h"
+#include "base/monotonic.h"
 #include "launch/link/link.h"
 #include "launch/rules/watch_elsewhere.h"
 #include "launch/rules/watch_machines.h"
@@ -191,7 +192,7 @@ report_lost(struct run *run, struct host *host, pid_t pid, const char *how)
              how != NULL ? how : ended, processes);
     runlog_line(&run->runlog, "MACHINE-LOST", "%s", host->loss);
     if (run->watch.config.on_worker_death == WATCH_CONTINUE ||
-        watch_elsewhere_may(&run->watch, (uint32_t)(host - run->hosts))) {
+        watch_elsewhere_may(&run->watch, (uint32_t)(host - run->hosts), psi_monotonic_ms())) {
         console_tell(&run->console, CONSOLE_LOSS, "%s", host->loss);
     } else if (host->machine->workers > 0 && watch_replaces(&run->watch)) {
         console_tell(&run->console, CONSOLE_LOSS, "%s; the job waits until it is started again",
@@ -466,6 +467,11 @@ report_end(struct run *run, uint64_t elapsed_ms)
         return;
     }
     tell_of_saves(run);
+    if (cause == WATCH_CAUSE_INTERRUPT) { /* its text says by whom */
+        console_say(&run->console, "job was %s after %.1f s (code %d); logs in %s", text, seconds,
+                    watch_exit_code(&run->watch), run->directory);
+        return;
+    }
     console_say(&run->console, "job ended after %.1f s with code %d: %s; logs in %s", seconds,
                 watch_exit_code(&run->watch), text, run->directory);
 }

@@ -32,7 +32,7 @@ say_what_is_missing(const struct run *run, char *text_p, size_t size)
     for (uint32_t slot = 1; slot <= run->plan->servers; slot++) {
         const struct watch_slot *server = &run->watch.slots[slot];
 
-        if (server->place.by == PSI_TIDING_NOBODY) {
+        if (psi_tiding_place_served(&server->place, PSI_TIDING_NOBODY) > 0) {
             snprintf(text_p, size, "nobody has the part of server %u yet", slot - 1);
             return;
         }

@@ -128,6 +128,7 @@ notice_sleep(struct run *run, uint64_t now_ms)
         }
     }
     if (late_ms >= LINK_LEASE_MS - LINK_PULSE_MS && layout_is_remote(run->layout)) {
+        run->watch.woke_ms = now_ms;
         runlog_line(&run->runlog, "SLEPT", "%llu ms", (unsigned long long)late_ms);
         console_say(&run->console,
                     "psd_run itself was stopped for %llu s; agents end what they started when they "
@@ -180,6 +181,15 @@ is_leased(const struct run *run, const struct host *host)
            (!host->machine->here || run->watch.phase > WATCH_GATHERING);
 }
 
+/* When a machine is lost if nothing more is heard of it; UINT64_MAX: it is not. */
+static uint64_t
+lease_end_ms(const struct run *run, const struct host *host)
+{
+    const uint32_t lease_ms = host->machine->here ? LINK_LEASE_HERE_MS : LINK_LEASE_MS;
+
+    return is_leased(run, host) ? host->heard_ms + lease_ms : UINT64_MAX;
+}
+
 /* Machines that have been silent for too long are lost. */
 static void
 check_leases(struct run *run)
@@ -188,9 +198,8 @@ check_leases(struct run *run)
 
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         struct host *host = &run->hosts[i];
-        const uint32_t lease_ms = host->machine->here ? LINK_LEASE_HERE_MS : LINK_LEASE_MS;
 
-        if (is_leased(run, host) && now_ms >= host->heard_ms + lease_ms && !has_news(host)) {
+        if (now_ms >= lease_end_ms(run, host) && !has_news(host)) {
             char how[96];
 
             snprintf(how, sizeof(how), "nothing was heard of it for %llu ms",
@@ -279,6 +288,9 @@ wait_ms(struct run *run, uint64_t now_ms)
         earlier(&until_ms, run->end_ms);
     }
     earlier(&until_ms, run->pulse_ms);
+    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
+        earlier(&until_ms, lease_end_ms(run, &run->hosts[i]));
+    }
     if (run->args->join != NULL) {
         earlier(&until_ms, join_deadline_ms(run->args->join));
     }

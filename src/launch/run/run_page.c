@@ -5,10 +5,13 @@
  */
 #include "launch/run/run_page.h"
 
+#include <gnu/libc-version.h>
 #include <jansson.h>
+#include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/monotonic.h"
@@ -18,6 +21,22 @@
 #include "launch/run/feeding.h"
 #include "launch/text/json_text.h"
 #include "launch/text/variables.h"
+
+/* Of the machine that psd_run runs on; that of Poseidon is told with the job. */
+static json_t *
+describe_versions(void)
+{
+    json_t *versions = json_array();
+    struct utsname system;
+
+    if (uname(&system) == 0) {
+        json_array_append_new(
+            versions, json_sprintf("%s %s %s", system.sysname, system.release, system.machine));
+    }
+    json_array_append_new(versions, json_sprintf("glibc %s", gnu_get_libc_version()));
+    json_array_append_new(versions, json_text(OpenSSL_version(OPENSSL_VERSION)));
+    return versions;
+}
 
 /* What psd_run was told, for those who ask later how it was. */
 static json_t *
@@ -36,6 +55,7 @@ describe(const struct run *run)
     json_object_set_new(value, "directory", json_text(run->here));
     json_object_set_new(value, "machines", machines);
     json_object_set_new(value, "attempt", json_integer(run->args->attempt));
+    json_object_set_new(value, "versions", describe_versions());
     return value;
 }
 

@@ -40,12 +40,13 @@ struct process {
 
 enum { FAILOVER_WHY_MAX = 256 };
 
-/* A server died, and the job went on. */
+/* A server or the master died, and the job went on. */
 struct failover {
     uint32_t slot;
     uint64_t lost_ms;
     uint64_t back_ms; /* 0: it is not */
     bool is_hosted;   /* what is back is its part, in another server */
+    const char *to;   /* the machine on which it was started; NULL: that on which it was */
     char why[FAILOVER_WHY_MAX];
 };
 
@@ -72,6 +73,8 @@ struct run {
     int epoll;
     int signals;
     char master[128];                  /* address, "" before the master is ready */
+    bool master_listens;               /* its last life has said where */
+    bool master_moved;                 /* its next one is the first on its machine */
     char obstacle[512];                /* why the job could not start */
     char master_line[PSI_TIDING_LINE]; /* of what the master tells, not complete */
     size_t master_line_bytes;
@@ -98,6 +101,7 @@ struct run {
     uint64_t ended_wall_ms;
     struct failover *failovers; /* owned, in order of time */
     size_t failover_count;
+    uint64_t server_lost_ms;       /* when the master last took one for lost */
     struct words rolling_lines;    /* told of servers that are restarted, for who asked for it */
     char note[NOTES_LINE_MAX + 1]; /* the last one that a worker told; "" if none */
     char result[256]; /* the last line that --result_regex found, with its worker; "" if none */

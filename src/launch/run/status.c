@@ -141,26 +141,17 @@ follow(void *context)
     return NULL;
 }
 
-bool
-status_start(struct status *status, const char *master_address, uint32_t every_ms,
-             struct feed *feed)
+/* Returns whether somebody listens now. */
+static bool
+listen_at(struct status *status, const char *master_address)
 {
     struct psd_error err;
     psd_status made;
 
-    *status = (struct status){
-        .every_ms = every_ms,
-        .trouble = "no memory for what the master tells",
-        .feed = feed,
-        .watcher = {.context = status, .told = told, .table = table},
-    };
-    status->nodes = calloc(STATUS_NODES_MAX, sizeof(*status->nodes));
-    if (status->nodes == NULL) {
-        return false;
-    }
     pthread_mutex_init(&status->mutex, NULL); /* the observer may hear something at once */
     made = psi_observer_create(master_address, EAGER_MS, ANSWER_MS,
-                               feed != NULL ? &status->watcher : NULL, &status->observer, &err);
+                               status->feed != NULL ? &status->watcher : NULL, &status->observer,
+                               &err);
     if (made != PSD_OK) {
         pthread_mutex_destroy(&status->mutex);
         snprintf(status->trouble, sizeof(status->trouble), "%.150s", err.text);
@@ -174,6 +165,33 @@ status_start(struct status *status, const char *master_address, uint32_t every_m
         pthread_mutex_destroy(&status->mutex);
     }
     return status->started;
+}
+
+bool
+status_start(struct status *status, const char *master_address, uint32_t every_ms,
+             struct feed *feed)
+{
+    *status = (struct status){
+        .every_ms = every_ms,
+        .trouble = "no memory for what the master tells",
+        .feed = feed,
+        .watcher = {.context = status, .told = told, .table = table},
+    };
+    status->nodes = calloc(STATUS_NODES_MAX, sizeof(*status->nodes));
+    if (status->nodes == NULL) {
+        return false;
+    }
+    return listen_at(status, master_address);
+}
+
+void
+status_move(struct status *status, const char *master_address)
+{
+    if (status->started) {
+        status_stop(status);
+        status->known_ns = 0; /* nothing was heard of this one yet */
+        (void)listen_at(status, master_address);
+    }
 }
 
 void

@@ -28,7 +28,7 @@ struct status_figures {
     double value; /* of the lowest rank that reported one */
 };
 
-/* Thread: from known_ns on guarded by mutex; the rest immutable after status_start(). */
+/* Thread: from known_ns on guarded by mutex; the rest immutable while the thread runs. */
 struct status {
     bool started;
     struct psi_observer *observer; /* owned */
@@ -50,6 +50,9 @@ struct status {
 bool status_start(struct status *status, const char *master_address, uint32_t every_ms,
                   struct feed *feed);
 void status_stop(struct status *status);
+
+/* Another life of the master is elsewhere: listens there from now on. What was told stays known. */
+void status_move(struct status *status, const char *master_address);
 
 /* The master has ended: waits until all that it said is heard, a moment at most. */
 void status_hear_out(struct status *status);

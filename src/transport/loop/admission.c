@@ -39,8 +39,8 @@ read_address(const char *peer, uint8_t address_p[16])
     return true;
 }
 
-static bool
-take(struct psi_bucket *bucket, uint64_t burst, uint64_t per_s, uint64_t now_ns)
+bool
+psi_bucket_take(struct psi_bucket *bucket, uint64_t burst, uint64_t per_s, uint64_t now_ns)
 {
     const uint64_t each_ns = SECOND_NS / per_s;
     const uint64_t from_ns = bucket->full_ns > now_ns ? bucket->full_ns : now_ns;
@@ -55,8 +55,8 @@ take(struct psi_bucket *bucket, uint64_t burst, uint64_t per_s, uint64_t now_ns)
 bool
 psi_admission_accepts(struct psi_admission *admission, uint64_t now_ns)
 {
-    return take(&admission->accepts, PSI_ADMISSION_ACCEPTS_BURST, PSI_ADMISSION_ACCEPTS_PER_S,
-                now_ns);
+    return psi_bucket_take(&admission->accepts, PSI_ADMISSION_ACCEPTS_BURST,
+                           PSI_ADMISSION_ACCEPTS_PER_S, now_ns);
 }
 
 void
@@ -112,9 +112,10 @@ bool
 psi_admission_tries(struct psi_admission *admission, struct psi_admission_origin *origin,
                     uint64_t now_ns)
 {
-    if (origin != NULL && !take(&origin->tries, PSI_ADMISSION_TRIES_FROM_ONE_BURST,
-                                PSI_ADMISSION_TRIES_FROM_ONE_PER_S, now_ns)) {
+    if (origin != NULL && !psi_bucket_take(&origin->tries, PSI_ADMISSION_TRIES_FROM_ONE_BURST,
+                                           PSI_ADMISSION_TRIES_FROM_ONE_PER_S, now_ns)) {
         return false;
     }
-    return take(&admission->tries, PSI_ADMISSION_TRIES_BURST, PSI_ADMISSION_TRIES_PER_S, now_ns);
+    return psi_bucket_take(&admission->tries, PSI_ADMISSION_TRIES_BURST, PSI_ADMISSION_TRIES_PER_S,
+                           now_ns);
 }

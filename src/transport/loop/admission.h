@@ -32,6 +32,9 @@ struct psi_bucket {
     uint64_t full_ns;
 };
 
+/* One more, of `burst` at once and then so many a second? Then it counts. */
+bool psi_bucket_take(struct psi_bucket *bucket, uint64_t burst, uint64_t per_s, uint64_t now_ns);
+
 /* Thread: owned by the loop. */
 struct psi_admission_origin {
     uint8_t address[16]; /* IPv6: only the first 8 bytes, all that an attacker cannot choose */

@@ -22,6 +22,7 @@ struct psi_loop_config {
     uint32_t give_up_ms; /* how long a peer's kernel may acknowledge nothing; 0: 2000. More for who
                             judges silence by itself */
     uint32_t auth_ms;    /* connecting: until it is open, authentication included; 0: 5000 */
+    const char *master_file; /* (optional) says where the job's master is; outlives the loop */
 };
 
 /* Events that psi_loop_wait() found and psi_loop_dispatch() will handle. */

@@ -102,7 +102,7 @@ struct psi_loop {
     struct psi_timer_list timers;   /* soonest first */
     bool dispatching;
 
-    uint64_t sealed_ns; /* spent with sealed bytes */
+    struct psi_env_counts counts;
     uint32_t conn_count;
     uint32_t stranger_count;
     struct psi_stream_list strangers; /* oldest first */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/timed_copy.h"
 #include "transport/loop/loop.h"
 #include "transport/shm/descriptors.h"
 #include "transport/stream/carrier_shm.h"
@@ -120,6 +121,7 @@ deliver(struct psi_shm *shm, const uint8_t *head, const struct psi_shm_record *r
 {
     struct psi_conn *conn = shm->conn;
     struct psi_sink sink = {0};
+    uint64_t *copied_ns = &shm->loop->counts.copied_ns;
     void *heard = NULL;
     psd_status status = PSD_OK;
 
@@ -132,11 +134,11 @@ deliver(struct psi_shm *shm, const uint8_t *head, const struct psi_shm_record *r
         status = conn->events->on_head(conn->owner, conn, head, record->head_bytes, &sink, err);
         if (loan != NULL && (status != PSD_OK || !sink.keep)) {
             if (status == PSD_OK && sink.into != NULL && !shm->closed) {
-                memcpy(sink.into, payload, record->payload_bytes);
+                psi_timed_copy(sink.into, payload, record->payload_bytes, copied_ns);
             }
             give_back(&loan->loan);
         } else if (loan == NULL && status == PSD_OK && sink.into != NULL && !shm->closed) {
-            memcpy(sink.into, payload, record->payload_bytes);
+            psi_timed_copy(sink.into, payload, record->payload_bytes, copied_ns);
         }
         heard = sink.keep ? (void *)(uintptr_t)payload : sink.into;
     }

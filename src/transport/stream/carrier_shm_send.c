@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/timed_copy.h"
 #include "transport/shm/descriptors.h"
 #include "transport/stream/carrier_shm.h"
 #include "transport/stream/carrier_shm_state.h"
@@ -166,11 +167,12 @@ block_take(struct psi_shm *shm, size_t bytes, struct block **block_p, struct psd
 }
 
 static void
-gather(uint8_t *to, const struct psi_outgoing *frame)
+gather(struct psi_shm *shm, uint8_t *to, const struct psi_outgoing *frame)
 {
     for (unsigned i = 0; i < frame->buffer_count; i++) {
         if (frame->buffers[i].bytes > 0) {
-            memcpy(to, frame->buffers[i].base, frame->buffers[i].bytes);
+            psi_timed_copy(to, frame->buffers[i].base, frame->buffers[i].bytes,
+                           &shm->loop->counts.copied_ns);
             to += frame->buffers[i].bytes;
         }
     }
@@ -186,7 +188,7 @@ copy_to_block(struct psi_shm *shm, const struct psi_outgoing *frame, struct psi_
     if (status != PSD_OK) {
         return status;
     }
-    gather(block->segment.base, frame);
+    gather(shm, block->segment.base, frame);
     block->lent_bytes = record->payload_bytes;
     shm->copied_bytes += record->payload_bytes;
     record->segment = block->told;
@@ -229,12 +231,13 @@ commit(struct psi_shm *shm, bool urgent, bool cheap)
 }
 
 static void
-write_frame(uint8_t *to, const struct psi_shm_record *record, const struct psi_outgoing *frame)
+write_frame(struct psi_shm *shm, uint8_t *to, const struct psi_shm_record *record,
+            const struct psi_outgoing *frame)
 {
     memcpy(to, record, sizeof(*record));
     memcpy(to + sizeof(*record), frame->head, record->head_bytes);
     if (record->kind == PSI_SHM_FRAME) {
-        gather(to + sizeof(*record) + record->head_bytes, frame);
+        gather(shm, to + sizeof(*record) + record->head_bytes, frame);
     }
 }
 
@@ -276,7 +279,7 @@ try_to_send(struct psi_shm *shm, const struct psi_outgoing *frame, struct psd_er
         status = copy_to_block(shm, frame, &record, err);
     }
     if (status == PSD_OK) {
-        write_frame(room, &record, frame);
+        write_frame(shm, room, &record, frame);
         commit(shm, !frame->patient, record.block == 0);
     }
     return status;

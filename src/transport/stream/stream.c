@@ -437,7 +437,7 @@ psi_stream_create(struct psi_loop *loop, const struct psi_sockets *sockets, cons
     stream->timer = (struct psi_timer){.fire = stream_due, .object = stream};
     stream->loop = loop;
     stream->sockets = sockets;
-    psi_stream_in_init(&stream->in, stream->buffer);
+    psi_stream_in_init(&stream->in, stream->buffer, &loop->counts.copied_ns);
     return stream;
 }
 

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/timed_copy.h"
 
 enum {
     HEAD_BYTES_MAX = PSI_PREFIX_BYTES + PSI_META_BYTES_MAX,
@@ -31,9 +32,9 @@ head_bytes(const struct psi_stream_in *in)
 }
 
 void
-psi_stream_in_init(struct psi_stream_in *in, uint8_t *buffer)
+psi_stream_in_init(struct psi_stream_in *in, uint8_t *buffer, uint64_t *copied_ns)
 {
-    *in = (struct psi_stream_in){.buffer = buffer, .phase = PSI_IN_PREFIX};
+    *in = (struct psi_stream_in){.buffer = buffer, .phase = PSI_IN_PREFIX, .copied_ns = copied_ns};
 }
 
 /* Moves what must be kept to the front of the buffer. */
@@ -131,7 +132,7 @@ take_payload(struct psi_stream_in *in)
     const size_t bytes = here < rest ? here : rest;
 
     if (in->sink != NULL && bytes > 0) {
-        memcpy(in->sink + in->payload_here, in->buffer + in->next, bytes);
+        psi_timed_copy(in->sink + in->payload_here, in->buffer + in->next, bytes, in->copied_ns);
     }
     in->payload_here += bytes;
     in->next += bytes;

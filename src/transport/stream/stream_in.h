@@ -33,9 +33,10 @@ struct psi_stream_in {
     bool large;                 /* the last payload was a large one: so will be the next */
     bool stopped;               /* the connection was closed: no more events */
     uint64_t frame_count;       /* whole frames heard */
+    uint64_t *copied_ns;        /* (optional) borrowed: spent with copying payloads */
 };
 
-void psi_stream_in_init(struct psi_stream_in *in, uint8_t *buffer);
+void psi_stream_in_init(struct psi_stream_in *in, uint8_t *buffer, uint64_t *copied_ns);
 
 /* Where the next bytes belong: iov_p gets at most PSI_STREAM_IN_IOVECS pieces, returns how many. */
 int psi_stream_in_room(struct psi_stream_in *in, struct iovec *iov_p);

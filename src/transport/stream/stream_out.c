@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/timed_copy.h"
 
 enum { BLOCK_BYTES = 16384, ALIGNMENT = 16 };
 
@@ -260,7 +261,7 @@ borrows(const struct out_frame *frame, const void *base, size_t bytes)
 
 /* The release covers the whole payload, so all that is unsent is copied, not only what overlaps. */
 static psd_status
-copy_payload(struct out_frame *frame)
+copy_payload(struct out_frame *frame, uint64_t *copied_ns)
 {
     size_t skip = payload_sent(frame);
     const size_t rest = frame->bytes - frame->head_bytes - skip;
@@ -275,7 +276,8 @@ copy_payload(struct out_frame *frame)
         const size_t skipped = skip < buffer->bytes ? skip : buffer->bytes;
 
         if (skipped < buffer->bytes) {
-            memcpy(copy + used, (const uint8_t *)buffer->base + skipped, buffer->bytes - skipped);
+            psi_timed_copy(copy + used, (const uint8_t *)buffer->base + skipped,
+                           buffer->bytes - skipped, copied_ns);
         }
         used += buffer->bytes - skipped;
         skip -= skipped;
@@ -293,11 +295,12 @@ copy_payload(struct out_frame *frame)
 }
 
 psd_status
-psi_stream_out_unshare(struct psi_stream_out *out, const void *base, size_t bytes)
+psi_stream_out_unshare(struct psi_stream_out *out, const void *base, size_t bytes,
+                       uint64_t *copied_ns)
 {
     for (struct out_frame *frame = out->first; frame != NULL; frame = frame->next) {
         if (borrows(frame, base, bytes)) {
-            if (copy_payload(frame) != PSD_OK) {
+            if (copy_payload(frame, copied_ns) != PSD_OK) {
                 return PSD_ERR_NO_MEMORY;
             }
             release_payload(frame);

@@ -43,7 +43,9 @@ void psi_stream_out_sent(struct psi_stream_out *out, size_t bytes);
 /* The first frame as it was added; none of it may have been sent. False: there is none. */
 bool psi_stream_out_first(const struct psi_stream_out *out, struct psi_outgoing *frame_p);
 
-/* Copies and releases the unsent payload of every frame that still borrows from the range. */
-psd_status psi_stream_out_unshare(struct psi_stream_out *out, const void *base, size_t bytes);
+/* Copies and releases the unsent payload of every frame that still borrows from the range. copied_ns:
+ * (optional) grows by the time that large copies take. */
+psd_status psi_stream_out_unshare(struct psi_stream_out *out, const void *base, size_t bytes,
+                                  uint64_t *copied_ns);
 
 #endif

@@ -25,7 +25,7 @@ move_sealed(const struct psi_stream *stream,
     const ssize_t moved = move(stream->sealed, stream->source.fd, iov, count);
     const int code = errno;
 
-    stream->loop->sealed_ns += psi_monotonic_ns() - begun_ns;
+    stream->loop->counts.sealed_ns += psi_monotonic_ns() - begun_ns;
     errno = code;
     return moved;
 }
@@ -223,6 +223,7 @@ psi_stream_send(struct psi_conn *conn, const struct psi_outgoing *frame)
     if (status != PSD_OK) {
         return status;
     }
+    stream->loop->counts.frames_out++;
     if (!holds_frames(stream) && stream->out.bytes == 0) {
         sent = send_at_once(stream, frame);
         if (sent < 0) {
@@ -244,7 +245,8 @@ psd_status
 psi_stream_unshare(struct psi_conn *conn, const void *base, size_t bytes)
 {
     struct psi_stream *stream = psi_stream_of(conn);
-    const psd_status status = psi_stream_out_unshare(&stream->out, base, bytes);
+    const psd_status status =
+        psi_stream_out_unshare(&stream->out, base, bytes, &stream->loop->counts.copied_ns);
 
     if (status != PSD_OK) {
         psi_stream_out_clear(&stream->out);

@@ -85,6 +85,7 @@ send_frame(struct psi_conn *conn, const struct psi_outgoing *frame)
     if (status != PSD_OK) {
         return status;
     }
+    stream->loop->counts.frames_out++;
     if (stream->out.bytes == 0) {
         sent = send_at_once(stream, frame);
         if (sent < 0) {

@@ -5,11 +5,14 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "base/fail.h"
+#include "base/master_file.h"
+#include "transport/address.h"
 #include "transport/loop/loop_state.h"
 #include "transport/stream/carrier_shm.h"
 #include "transport/transports.h"
@@ -27,10 +30,10 @@ env_now_ns(struct psi_env *env)
     return psi_monotonic_ns();
 }
 
-static uint64_t
-env_sealed_ns(struct psi_env *env)
+static const struct psi_env_counts *
+env_counts(const struct psi_env *env)
 {
-    return ((const struct psi_loop *)env)->sealed_ns;
+    return &((const struct psi_loop *)env)->counts;
 }
 
 static uint64_t
@@ -109,6 +112,38 @@ env_take_back(struct psi_env *env, const struct psi_segment *segment)
     }
 }
 
+static_assert((int)PSI_MASTER_FILE_ADDRESS == PSI_ADDRESS_BYTES,
+              "the file has room for any address");
+
+/* Where nobody proves anything, nobody is followed to another machine. */
+static psd_status
+env_find_master(struct psi_env *env, struct psi_master_told *told_p, struct psd_error *err)
+{
+    const struct psi_loop_config *config = &((struct psi_loop *)env)->config;
+    struct psi_master_told told = {0};
+    struct psi_address address;
+    psd_status status = PSD_OK;
+
+    if (config->master_file != NULL) {
+        status = psi_master_file_read(config->master_file, &told, err);
+    }
+    if (status != PSD_OK || told.term == 0) {
+        return status;
+    }
+    status = psi_address_parse(told.address, &address, err);
+    if (status == PSD_OK && config->auth == NULL && !psi_address_is_loopback(&address)) {
+        status =
+            psi_fail(err, PSD_ERR_REFUSED,
+                     "%s (PSD_MASTER_FILE): %s is not a loopback address, and this process has "
+                     "no secret",
+                     config->master_file, told.address);
+    }
+    if (status == PSD_OK) {
+        *told_p = told;
+    }
+    return status;
+}
+
 const struct psi_env_ops psi_world_ops = {
     .now_ns = env_now_ns,
     .random = env_random,
@@ -117,5 +152,6 @@ const struct psi_env_ops psi_world_ops = {
     .unlisten = env_unlisten,
     .lend = env_lend,
     .take_back = env_take_back,
-    .sealed_ns = env_sealed_ns,
+    .find_master = env_find_master,
+    .counts = env_counts,
 };

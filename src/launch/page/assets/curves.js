@@ -35,7 +35,7 @@ function curveOptions(workers, settings, curve) {
 function describeCursor(plot, workers, settings) {
   const at = plot.cursor.idx;
   if (at === null || at === undefined) return "";
-  const where = settings.time ? formatClock(plot.data[0][at] * 1000) : "step " + formatNumber(plot.data[0][at]);
+  const where = settings.time ? formatClock(plot.data[0][at] * 1000) : "step " + formatStep(plot.data[0][at]);
   if (!settings.each) {
     const [low, high, mean] = [1, 2, 3].map((i) => formatNumber(plot.data[i][at]));
     return workers.length > 1 ? `${where}: mean ${mean}, lowest ${low}, highest ${high}` : `${where}: ${mean}`;
@@ -51,7 +51,7 @@ function describeCursor(plot, workers, settings) {
 const positive = (row) => row.map((value) => (value > 0 ? value : null));
 
 function curveData(byWorker, workers, settings) {
-  const { x, times, rows } = align(workers.map((worker) => byWorker.get(worker)));
+  const { x, times, rows } = align(workers.map((worker) => byWorker.get(worker)), !settings.each);
   const lines = settings.each ? rows.map((row) => smooth(row, settings.weight)) : (() => {
     const { mean, low, high } = spread(rows, x.length);
     return [smooth(low, settings.weight), smooth(high, settings.weight), smooth(mean, settings.weight)];

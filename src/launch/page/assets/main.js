@@ -34,7 +34,7 @@ function take(text, whole) {
 function nameReport() {
   const report = state.report;
   byId("ended").hidden = false;
-  byId("ended").replaceChildren(state.cause ? "The job has failed." : "The job has ended.", " This page keeps what it shows",
+  byId("ended").replaceChildren(isStopped() ? "The job was stopped." : state.cause ? "The job has failed." : "The job has ended.", " This page keeps what it shows",
     ...(report ? ["; the report that stays is ", element("code", {}, report)] : []), ".");
 }
 

@@ -30,7 +30,11 @@ function showScalarTiles() {
   }
 }
 
+/* On purpose: that is no failure. */
+const isStopped = () => Boolean(state.cause && state.cause.stopped);
+
 function phaseWord() {
+  if (isStopped()) return state.job.phase === "ended" ? "stopped" : "stopping";
   if (state.cause) return state.job.phase === "ended" ? "failed" : "failing";
   return state.job.phase || "connecting";
 }
@@ -46,9 +50,9 @@ function showTiles() {
   const left = leftMs(job);
   const workers = state.processes.filter((process) => process.role === "worker");
   const running = workers.filter((process) => process.state === "running").length;
-  const total = isNumber(job.steps_total) ? "of " + formatNumber(job.steps_total) : "";
+  const total = isNumber(job.steps_total) ? "of " + formatStep(job.steps_total) : "";
   setTile("elapsed", formatDuration(job.elapsed_ms));
-  setTile("step", formatNumber(job.step), total);
+  setTile("step", formatStep(job.step), total);
   const over = job.phase === "ended";
   setTile("rate", formatNumber(over ? (1000 * job.step) / job.elapsed_ms : job.rate, 3), over ? "steps/s on average" : "steps/s");
   if (isNumber(job.steps_total)) setTile("expected end", left === null ? UNKNOWN : formatClock(Date.now() + left), left === null ? "" : "in " + formatDuration(left));
@@ -63,17 +67,23 @@ function showCause() {
   const { cause } = state;
   byId("cause").hidden = !cause;
   if (!cause) return;
+  byId("cause").classList.toggle("stopped", isStopped());
+  setText(byId("cause-head"), isStopped() ? "Stopped on purpose" : "What went wrong");
   setText(byId("cause-text"), cause.text);
   const parts = [cause.process ? nameOf(cause.process) : "", isNumber(cause.code) ? "exit code " + cause.code : "",
     isNumber(cause.at_ms) ? "after " + formatDuration(cause.at_ms) : ""];
   setText(byId("cause-more"), parts.filter(Boolean).join(" \u00b7 "));
 }
 
-/* Who is waited for; where nobody is, or nothing is known of it, how the job is doing. */
+const endWord = () => (isStopped() ? "The job was stopped." : state.cause ? "The job has failed." : "The job has ended well.");
+
+/* Who is waited for; where nobody is, or nothing is known of it, how the job is doing. Of one that is over, who was. */
 function sentence() {
   const { job } = state;
-  const words = { starting: "The job is starting.", ending: "The job is ending.", ended: state.cause ? "The job has failed." : "The job has ended well." };
-  if (job.phase === "ended" || job.phase === "ending") return words[job.phase];
+  const words = { starting: "The job is starting." };
+  if (job.phase === "ended" || job.phase === "ending") {
+    return [job.phase === "ended" ? endWord() : "The job is ending.", state.verdict ? capital(state.verdict) + "." : ""].filter(Boolean).join(" ");
+  }
   if (state.sentence) return state.sentence;
   if (job.phase === "running" && state.waits.length > 0) return "Nobody is waited for in particular.";
   if (job.phase === "running" && job.rate > 0) return `The job makes ${formatNumber(job.rate, 3)} steps a second.`;

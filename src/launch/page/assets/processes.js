@@ -62,7 +62,7 @@ const processTable = new Table(byId("process-table"), [
   { title: "process", left: true, text: (row) => row.name, sort: (row) => String(row.name) },
   { title: "host", left: true, text: (row) => row.host || UNKNOWN, sort: (row) => String(row.host) },
   { title: "state", left: true, fill: fillState, sort: (row) => String(row.state) },
-  number("step", "step"),
+  number("step", "step", formatStep),
   number("lag", "lag"),
   number("steps/s", "rate", (value) => formatNumber(value, 3)),
   { title: "value", text: (row) => (loss(row)[0] ? loss(row)[0] + " " + (loss(row)[1] === null ? NO_NUMBER : formatNumber(loss(row)[1])) : UNKNOWN), sort: (row) => loss(row)[1] },

@@ -4,7 +4,7 @@ const LOG_LINES_MAX = 4000, EVENTS_MAX = 500, WAITS_MAX = 200;
 const WAIT_PARTS = ["compute", "encode", "send", "server", "worker", "receive", "apply"];
 
 const state = {
-  job: {}, cause: null, sentence: "", whole: "", processes: [], tables: [], edges: [], report: null,
+  job: {}, cause: null, sentence: "", whole: "", verdict: "", waited_for: null, processes: [], tables: [], edges: [], report: null,
   scalars: new Map(), /* name -> worker -> Series */
   waits: [], waitHistory: {}, logs: [], events: [],
   logTotal: 0, at: 0, traffic: new Map(),
@@ -98,7 +98,7 @@ function mergeRates(now) {
 /* whole: a new beginning, after the line was lost. */
 function merge(snapshot, whole, now) {
   if (whole) forget();
-  for (const key of ["job", "cause", "sentence", "whole", "processes", "tables", "edges", "report", "configuration"]) {
+  for (const key of ["job", "cause", "sentence", "whole", "verdict", "waited_for", "processes", "tables", "edges", "report", "configuration"]) {
     if (snapshot[key] !== undefined) state[key] = snapshot[key];
   }
   state.job = state.job || {};

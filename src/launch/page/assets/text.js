@@ -42,10 +42,15 @@ const UNKNOWN = "\u2013";
 const NO_NUMBER = "NaN or \u221e"; /* JSON has neither: the feed does not say which */
 const isNumber = (value) => typeof value === "number" && isFinite(value);
 
+const formatWhole = (value) => value.toLocaleString("en-US", { maximumFractionDigits: 0 }).replace(/,/g, "\u2009");
+
+/* Steps are found again in logs and files: all digits, however many. */
+const formatStep = (value) => (isNumber(value) ? formatWhole(value) : UNKNOWN);
+
 function formatNumber(value, digits) {
   if (!isNumber(value)) return UNKNOWN;
   if (value !== 0 && (Math.abs(value) >= 1e7 || Math.abs(value) < 1e-4)) return value.toExponential(2);
-  if (Number.isInteger(value)) return value.toLocaleString("en-US").replace(/,/g, "\u2009");
+  if (Number.isInteger(value)) return formatWhole(value);
   return String(Number(value.toPrecision(digits || 4)));
 }
 

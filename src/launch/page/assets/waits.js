@@ -20,7 +20,7 @@ function waitRows() {
     return [state.waits.map((wait) => wait.step), WAIT_PARTS.map((part) => state.waits.map((wait) => (wait[part + "_us"] || 0) / 1000))];
   }
   const all = WAIT_PARTS.map((part) => state.waitHistory[part]);
-  return [all[0].keys.map((key) => key * all[0].width), all.map((series) => series.sums.map((sum, i) => sum / series.counts[i] / 1000))];
+  return [all[0].keys.map((key, i) => all[0].stepAt(i)), all.map((series) => series.sums.map((sum, i) => sum / series.counts[i] / 1000))];
 }
 
 /* uPlot paints in order: the sum of all parts first, the lowest part last. */
@@ -45,7 +45,7 @@ function describeWait(at) {
   if (at === null || at === undefined || !waitChart.rows) return "";
   const [steps, rows] = waitChart.rows;
   const parts = WAIT_PARTS.map((part, i) => [WAIT_WORDS[part], rows[i][at]]).filter((pair) => pair[1] > 0);
-  return `step ${formatNumber(steps[at])}: ` + parts.map(([word, ms]) => `${word} ${formatMicroseconds(ms * 1000)}`).join(", ");
+  return `step ${formatStep(steps[at])}: ` + parts.map(([word, ms]) => `${word} ${formatMicroseconds(ms * 1000)}`).join(", ");
 }
 
 function whoWasWaitedFor(wait) {
@@ -55,20 +55,10 @@ function whoWasWaitedFor(wait) {
   return "";
 }
 
-/* The worker that cost the last steps most, as {index, share}; null: nobody in particular. */
-function waitedFor() {
-  const cost = new Map();
-  let total = 0;
-  if (state.job.phase !== "running") return null;
-  for (const wait of state.waits.slice(-TIMELINE_STEPS)) {
-    total += wait.total_us || 0;
-    if (isNumber(wait.worker)) cost.set(wait.worker, (cost.get(wait.worker) || 0) + (wait.worker_us || 0));
-  }
-  const [index, us] = [...cost].reduce((most, one) => (one[1] > most[1] ? one : most), [-1, 0]);
-  return us > 0.1 * total ? { index, share: us / total } : null;
-}
+/* Whom the sentence names, as {role, index, share}; null: nobody stands out. */
+const waitedFor = () => (state.job.phase === "running" ? state.waited_for || null : null);
 
-const isWaitedFor = (process, slow) => slow !== null && process.role === "worker" && process.index === slow.index;
+const isWaitedFor = (process, slow) => slow !== null && process.role === slow.role && process.index === slow.index;
 
 function timelineRow(wait, longest) {
   const bars = element("div", { class: "bars" });
@@ -81,7 +71,7 @@ function timelineRow(wait, longest) {
     bars.append(bar);
   }
   const who = [formatMicroseconds(wait.total_us), whoWasWaitedFor(wait)].filter(Boolean).join(" \u00b7 ");
-  return element("div", { class: "step" }, element("span", {}, formatNumber(wait.step)), bars, element("span", { class: "who", title: who }, who));
+  return element("div", { class: "step" }, element("span", {}, formatStep(wait.step)), bars, element("span", { class: "who", title: who }, who));
 }
 
 function showWaits() {
