@@ -2,7 +2,7 @@
  * guests.h - who is connected to the page, and who has shown the secret.
  *
  * Connections are few, and anybody may open them. They are let in at a pace; who comes faster waits in
- * the kernel's queue, in the order of coming. Whoever has shown the secret stays. Who has not is a
+ * the kernel's queue, in the order of coming, and who has hung up meanwhile takes no turn. Whoever has shown the secret stays. Who has not is a
  * stranger, and
  *   - makes room when all places are taken: first those from the address that has the most of them, of
  *     these the one that is here the longest. So nobody keeps the owner out by saying nothing, whoever

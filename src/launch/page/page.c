@@ -32,7 +32,8 @@ enum {
     CONNECTION_BYTES = 32 << 10, /* for one request and what is sent at once */
     IDLE_S = 5,                  /* for a request to come */
     BACKLOG = 4096,   /* at the pace of guests.h, nobody in it waits for longer than 4.1 s */
-    ACCEPTS_MAX = 64, /* in one turn: the job comes first */
+    ACCEPTS_MAX = 64, /* in one turn: the job comes first; ... */
+    GONE_MAX = 1024,  /* ... those who have hung up meanwhile cost little */
     RUNS_MAX = 16,    /* likewise */
     DEAF_MS = 1000,   /* without descriptors, until the next try ... */
     PACE_MS = 10,     /* ... and when too many come at once */
@@ -48,6 +49,7 @@ struct page {
     char name[64]; /* of this machine, where others reach it; "" on loopback */
     uint16_t port;
     int listener;
+    int next; /* who has been accepted and waits for the pace; -1: nobody */
     int timer;
     int epoll; /* of the three others */
     uint64_t send_ms;
@@ -199,7 +201,7 @@ page_open(const struct page_args *args, struct page **page_p, struct psd_error *
     if (page == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for the job's page");
     }
-    page->listener = page->timer = page->epoll = -1;
+    page->listener = page->next = page->timer = page->epoll = -1;
     /* What is wrong is wrong on machines without the library, too. */
     status = PSD_OK;
     if (args->certificate != NULL || args->key != NULL) {
@@ -243,6 +245,7 @@ page_close(struct page *page)
         mhd.stop_daemon(page->daemon);
     }
     close_fd(&page->listener);
+    close_fd(&page->next);
     close_fd(&page->timer);
     close_fd(&page->epoll);
     if (page->key != NULL) {
@@ -303,9 +306,65 @@ turn_deaf(struct page *page, uint64_t until_ms)
     page->deaf_ms = until_ms;
 }
 
+static bool
+has_hung_up(int fd)
+{
+    char byte;
+    const ssize_t said = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    return said == 0 || (said < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+/* The next one who is still there, or -1. A neighbour who opens and closes connections as fast as he can
+ * fills the kernel's queue with those that he has closed, and what comes to a full queue is dropped: they
+ * leave it at once, without waiting for the pace. */
+static int
+accept_next(struct page *page, uint64_t now_ms, int *gone)
+{
+    int fd = page->next;
+
+    page->next = -1;
+    while (fd < 0 || has_hung_up(fd)) {
+        if (fd >= 0) {
+            close(fd);
+            (*gone)++;
+        }
+        if (*gone >= GONE_MAX) {
+            return -1;
+        }
+        fd = accept4(page->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0) {
+            if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+                turn_deaf(page, now_ms + DEAF_MS);
+            }
+            return -1;
+        }
+    }
+    return fd;
+}
+
+/* Takes fd. */
+static void
+let_in(struct page *page, int fd)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes = sizeof(address);
+
+    if (getpeername(fd, (struct sockaddr *)&address, &bytes) != 0 ||
+        !may_begin(page, (struct sockaddr *)&address)) {
+        close(fd);
+    } else if (find_room(page)) {
+        mhd.add_connection(page->daemon, fd, (struct sockaddr *)&address, bytes);
+    } else {
+        turn_away(fd);
+    }
+}
+
 static void
 accept_some(struct page *page, uint64_t now_ms)
 {
+    int gone = 0;
+
     if (now_ms < page->deaf_ms) {
         return;
     }
@@ -314,29 +373,17 @@ accept_some(struct page *page, uint64_t now_ms)
         watch(page, page->listener);
     }
     for (int i = 0; i < ACCEPTS_MAX; i++) {
-        struct sockaddr_storage address;
-        socklen_t bytes = sizeof(address);
-        int fd;
+        const int fd = accept_next(page, now_ms, &gone);
 
-        if (!guests_may_come(&page->guests)) {
-            turn_deaf(page, now_ms + PACE_MS);
-            return;
-        }
-        fd = accept4(page->listener, (struct sockaddr *)&address, &bytes,
-                     SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-            turn_deaf(page, now_ms + DEAF_MS);
-        }
         if (fd < 0) {
             return;
         }
-        if (!may_begin(page, (struct sockaddr *)&address)) {
-            close(fd);
-        } else if (find_room(page)) {
-            mhd.add_connection(page->daemon, fd, (struct sockaddr *)&address, bytes);
-        } else {
-            turn_away(fd);
+        if (!guests_may_come(&page->guests)) {
+            page->next = fd;
+            turn_deaf(page, now_ms + PACE_MS);
+            return;
         }
+        let_in(page, fd);
     }
 }
 
