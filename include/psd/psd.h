@@ -484,7 +484,7 @@ struct psd_node {
     psd_node_state state;
     uint32_t incarnation;
     uint64_t step;       /* last reported */
-    double steps_per_s;  /* over the last reports */
+    double steps_per_s;  /* over the last reports; NaN: step is not known (the master is new) */
     double value;        /* last reported scalar ... */
     char value_name[32]; /* ... and its name, "" if none */
     char address[72];

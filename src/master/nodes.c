@@ -4,6 +4,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -49,15 +50,22 @@ fill_server(struct psd_node *node, const struct server *server, uint32_t index)
     }
 }
 
+/* Has it had no chance yet to tell this life of the master where it is? */
+static bool
+is_step_unknown(const struct master *master, const struct member *member)
+{
+    return master->config.term > 1 && member->report_ns == 0;
+}
+
 static void
-fill_worker(struct psd_node *node, const struct member *member)
+fill_worker(struct psd_node *node, const struct master *master, const struct member *member)
 {
     node->role = PSD_ROLE_WORKER;
     node->rank = member->rank;
     node->state = member->state;
     node->incarnation = member->incarnation;
     node->step = member->step;
-    node->steps_per_s = member->steps_per_s;
+    node->steps_per_s = is_step_unknown(master, member) ? NAN : member->steps_per_s;
     node->value = member->value;
     snprintf(node->value_name, sizeof(node->value_name), "%s", member->value_name);
     snprintf(node->address, sizeof(node->address), "%s", member->address);
@@ -77,7 +85,7 @@ fill(const struct master *master, struct psd_node *node)
         fill_server(++node, &master->server[index], index);
     }
     for (uint32_t rank = 0; rank < master->config.workers; rank++) {
-        fill_worker(++node, &master->worker[rank].member);
+        fill_worker(++node, master, &master->worker[rank].member);
     }
 }
 

@@ -3,6 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -1249,6 +1250,45 @@ test_the_view_of_a_copy_is_the_truth(void **state)
     master_bed_stop(bed);
 }
 
+/* What an observer is told of a worker. */
+static struct psd_node
+shown_worker(struct master_bed *bed, struct peer *observer, uint32_t rank)
+{
+    static struct psd_node node[PSI_RANKS_MAX + PSI_SERVERS_MAX + 1];
+    struct psi_nodes nodes = {.node = node};
+    const struct world_heard *record;
+
+    say(bed, observer, (struct psi_frame){.type = PSI_FRAME_NODES}, NULL);
+    record = hear(observer, PSI_FRAME_NODES_INFO);
+    assert_non_null(record);
+    assert_int_equal(psi_nodes_decode(record->body, record->frame.payload_bytes, &nodes, NULL),
+                     PSD_OK);
+    assert_int_equal(nodes.count, 5);
+    return node[3 + rank];
+}
+
+/* If this fails, a master that returns says that workers are at step 0 until they have told it where they are. */
+static void
+test_steps_are_unknown_until_workers_tell(void **state)
+{
+    struct master_bed *bed = return_all(PSI_DEATH_CONTINUE, (struct known){0});
+    const struct psi_hello hello = {.role = PSI_ROLE_OBSERVER, .rank = PSI_RANK_AUTO, .life = 9};
+    struct peer *observer = dial(bed);
+
+    (void)state;
+    say_hello(bed, observer, (struct psi_frame){.type = PSI_FRAME_HELLO}, &hello);
+    (void)hear_welcome(observer);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        assert_true(isnan(shown_worker(bed, observer, rank).steps_per_s));
+    }
+    say_ping(bed, bed->worker[1], (struct psi_frame){.type = PSI_FRAME_PING},
+             &(struct psi_ping){.step = 40});
+    assert_true(isnan(shown_worker(bed, observer, 0).steps_per_s));
+    assert_int_equal(shown_worker(bed, observer, 1).step, 40);
+    assert_true(shown_worker(bed, observer, 1).steps_per_s == 0);
+    master_bed_stop(bed);
+}
+
 int
 main(void)
 {
@@ -1289,6 +1329,7 @@ main(void)
         cmocka_unit_test(test_copies_without_servers_need_somebody_who_knows),
         cmocka_unit_test(test_the_copy_of_who_is_gone_may_be_on_its_way),
         cmocka_unit_test(test_backup_workers_end_it_by_name),
+        cmocka_unit_test(test_steps_are_unknown_until_workers_tell),
     };
 
     return cmocka_run_group_tests_name("master_rebuild", tests, NULL, NULL);

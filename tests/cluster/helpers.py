@@ -255,7 +255,7 @@ class Job:
 
         def reached():
             assert self.process.poll() is None, f"the job ended early:\n{self.stderr()}"
-            return any(node["role"] == "worker" and node["rank"] == rank and node["step"] >= step
+            return any(node["role"] == "worker" and node["rank"] == rank and (node["step"] or 0) >= step
                        for node in nodes_at(address))
 
         wait_for(reached, seconds, f"worker {rank} at step {step}")

@@ -2,14 +2,17 @@
 """kill -9 of the master: the others go on, it comes back and knows everything again, and no bit changes."""
 
 import contextlib
+import json
 import os
 import re
 import signal
 import socket
+import subprocess
+import uuid
 
 import pytest
 
-from helpers import BRISK, digests, python_worker, result, wait_for
+from helpers import BRISK, digests, program, python_worker, result, wait_for
 
 KINDS = {"sums": ("--sum",), "values": ()}
 WAYS = {"shared memory": (), "tcp": ("--transport=tcp",)}
@@ -51,6 +54,28 @@ def test_master_killed_changes_no_bit(start, kind):
     failovers = result(job)["failovers"]
     assert [one["process"] for one in failovers] == ["master"] * 3
     assert all(0 < one["seconds"] < 20 for one in failovers)
+
+
+def test_steps_are_shown_while_the_master_is_away(start):
+    """If this fails, a job seems to have begun anew, at step 0, after its master was killed."""
+    name = f"away-{uuid.uuid4().hex[:8]}"
+    job = train(start, "--name", name, arguments=("--hold", "20:gate"))
+    job.wait_for_output("holding")
+
+    def steps():
+        shown = subprocess.run([program("psd_run"), "show", name, "--json"], capture_output=True, text=True, timeout=20,
+                               check=True)
+        told = json.loads(shown.stdout)
+        return [one["step"] for one in told["processes"] + told["feed"]["processes"] if one["role"] == "worker"]
+
+    wait_for(lambda: steps() == [19] * 4, 20, "psd_run knows where its workers are")
+    os.kill(job.pid_of("master"), signal.SIGKILL)
+    seen = []
+    wait_for(lambda: seen.append(steps()) or "is back after" in job.stderr(), 20, f"the master is back\n{job.stderr()}")
+    seen += [steps() for _ in range(5)]
+    assert all(one == [19] * 4 for one in seen), seen
+    (job.directory / "gate").touch()
+    assert job.wait(60) == 0, job.stdout() + job.stderr()
 
 
 @pytest.mark.parametrize("kind", ["sums", "values"])

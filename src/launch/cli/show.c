@@ -52,7 +52,7 @@ state_text(psd_node_state state)
     return "?";
 }
 
-/* Steps and values are a worker's: the others show none. */
+/* Steps and values are a worker's: the others show none, nor does one whose step the master does not know. */
 static void
 add_row(struct table *table, const struct psd_node *node)
 {
@@ -61,7 +61,7 @@ add_row(struct table *table, const struct psd_node *node)
     table_cell(table, "%s", role_text(node->role));
     table_cell(table, "%u", node->rank);
     table_cell(table, "%s", state_text(node->state));
-    if (worker) {
+    if (worker && !isnan(node->steps_per_s)) {
         table_cell(table, "%llu", (unsigned long long)node->step);
         table_cell(table, "%.1f", node->steps_per_s);
     } else {
@@ -122,9 +122,13 @@ show_json(FILE *stream, const struct psd_node *nodes, size_t count)
 
         fprintf(stream, "%s\n  {\"role\": \"%s\", \"rank\": %u, \"state\": \"%s\"",
                 i > 0 ? "," : "", role_text(node->role), node->rank, state_text(node->state));
-        fprintf(stream,
-                ", \"incarnation\": %u, \"step\": %llu, \"steps_per_s\": ", node->incarnation,
-                (unsigned long long)node->step);
+        fprintf(stream, ", \"incarnation\": %u, \"step\": ", node->incarnation);
+        if (isnan(node->steps_per_s)) { /* not known */
+            fputs("null", stream);
+        } else {
+            fprintf(stream, "%llu", (unsigned long long)node->step);
+        }
+        fputs(", \"steps_per_s\": ", stream);
         print_number(stream, node->steps_per_s);
         fputs(", \"value_name\": ", stream);
         print_string(stream, node->value_name);

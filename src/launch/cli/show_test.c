@@ -1,8 +1,9 @@
 /*
- * show_test.c - what a job tells to programs is JSON, whatever names it holds.
+ * show_test.c - what a job tells to programs is JSON, whatever names it holds; what is not known is not shown.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -56,10 +57,38 @@ test_names(void **state)
         "\ufffd\ufffd \ufffd\ufffd\ufffd \ufffd\ufffd\ufffd\ufffd \ufffd");
 }
 
+/* If this fails, a worker of which a restarted master has not heard yet is shown at step 0. */
+static void
+test_a_step_that_is_not_known(void **state)
+{
+    const struct psd_node node = {
+        .role = PSD_ROLE_WORKER, .state = PSD_NODE_RUNNING, .steps_per_s = NAN};
+    char *document = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&document, &bytes);
+    json_t *nodes;
+
+    (void)state;
+    show_json(stream, &node, 1);
+    fclose(stream);
+    nodes = json_loads(document, 0, NULL);
+    assert_true(json_is_null(json_object_get(json_array_get(nodes, 0), "step")));
+    assert_true(json_is_null(json_object_get(json_array_get(nodes, 0), "steps_per_s")));
+    json_decref(nodes);
+    free(document);
+    stream = open_memstream(&document, &bytes);
+    show_table(stream, &node, 1);
+    fclose(stream);
+    assert_non_null(strstr(document, "running    -       -"));
+    assert_null(strstr(document, "nan"));
+    free(document);
+}
+
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),
+                                       cmocka_unit_test(test_a_step_that_is_not_known)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -145,7 +145,7 @@ add_process(struct table *table, const json_t *process, bool whole)
     }
     table_cell(table, "%s", state);
     table_cell(table, "%s", age);
-    if (worker && json_object_get(process, "step") != NULL) {
+    if (worker && json_is_integer(json_object_get(process, "step"))) {
         table_cell(table, "%lld", number_of(process, "step"));
         table_cell(table, "%.1f", json_real_value(json_object_get(process, "steps_per_s")));
     } else {

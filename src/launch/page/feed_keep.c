@@ -5,6 +5,7 @@
  */
 #include "launch/page/feed.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -292,7 +293,7 @@ feed_nodes(struct feed *feed, const struct psd_node *nodes, size_t count)
     for (size_t i = 0; i < count; i++) {
         struct feed_member *member = feed_member_of(feed, nodes[i].role, nodes[i].rank);
 
-        if (member == NULL) {
+        if (member == NULL || isnan(nodes[i].steps_per_s)) { /* the master does not know yet */
             continue;
         }
         member->step = nodes[i].step > member->step ? nodes[i].step : member->step;

@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,9 +105,12 @@ static void
 tell_node(json_t *value, const struct psd_node *node, uint64_t last_step)
 {
     const uint64_t step = node->step > last_step ? node->step : last_step;
+    const bool is_known = !isnan(node->steps_per_s);
 
-    json_object_set_new(value, "step", json_integer((json_int_t)step));
-    json_object_set_new(value, "steps_per_s", json_real(node->steps_per_s));
+    json_object_set_new(value, "step",
+                        is_known || step > 0 ? json_integer((json_int_t)step) : json_null());
+    json_object_set_new(value, "steps_per_s",
+                        is_known ? json_real(node->steps_per_s) : json_null());
     if (node->value_name[0] != '\0') {
         json_object_set_new(value, "value_name", json_text(node->value_name));
         json_object_set_new(value, "value", json_real(node->value));

@@ -5,6 +5,7 @@
  */
 #include "launch/run/status.h"
 
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,37 @@ enum {
     EAGER_MS = 100,
 };
 
+/* What was last known of a worker, or NULL. The master tells of them in the same order every time. */
+static const struct psd_node *
+last_known(const struct psd_node *before, size_t count, size_t i, const struct psd_node *node)
+{
+    const bool is_same = i < count && before[i].role == node->role &&
+                         before[i].rank == node->rank &&
+                         (before[i].incarnation == node->incarnation ||
+                          node->incarnation == 0); /* 0: not back yet */
+
+    return is_same && !isnan(before[i].steps_per_s) ? &before[i] : NULL;
+}
+
+void
+status_fill(struct psd_node *nodes, size_t count, const struct psd_node *before,
+            size_t before_count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct psd_node *node = &nodes[i];
+        const struct psd_node *known =
+            isnan(node->steps_per_s) ? last_known(before, before_count, i, node) : NULL;
+
+        if (known != NULL) {
+            node->incarnation = known->incarnation; /* so that the next table finds it */
+            node->step = known->step;
+            node->steps_per_s = known->steps_per_s;
+            node->value = known->value;
+            memcpy(node->value_name, known->value_name, sizeof(node->value_name));
+        }
+    }
+}
+
 void
 status_sum(const struct psd_node *nodes, size_t count, struct status_figures *figures_p)
 {
@@ -36,7 +68,10 @@ status_sum(const struct psd_node *nodes, size_t count, struct status_figures *fi
         sum.workers_done += node->state == PSD_NODE_DONE;
         if (node->state == PSD_NODE_RUNNING) {
             sum.workers_running++;
-            sum.step = node->step < sum.step ? node->step : sum.step;
+            if (!isnan(node->steps_per_s)) {
+                sum.has_step = true;
+                sum.step = node->step < sum.step ? node->step : sum.step;
+            }
         }
         if (node->value_name[0] != '\0' && node->rank < value_rank) {
             value_rank = node->rank;
@@ -44,7 +79,7 @@ status_sum(const struct psd_node *nodes, size_t count, struct status_figures *fi
             memcpy(sum.value_name, node->value_name, sizeof(sum.value_name));
         }
     }
-    sum.step = sum.step == UINT64_MAX ? 0 : sum.step;
+    sum.step = sum.has_step ? sum.step : 0;
     *figures_p = sum;
 }
 
@@ -69,6 +104,9 @@ keep(struct status *status, struct psd_node **nodes, size_t count)
     struct status_figures figures;
     struct psd_node *old;
 
+    pthread_mutex_lock(&status->mutex);
+    status_fill(*nodes, count, status->nodes, status->node_count);
+    pthread_mutex_unlock(&status->mutex);
     status_sum(*nodes, count, &figures);
     if (status->feed != NULL) {
         feed_nodes(status->feed, *nodes, count);
@@ -310,7 +348,7 @@ status_text(struct status *status, uint64_t elapsed_ms, uint32_t workers, char *
     if (known && figures.workers_done > 0 && used > 0 && (size_t)used < size) {
         used += snprintf(text_p + used, size - (size_t)used, " (%u done)", figures.workers_done);
     }
-    if (known && figures.workers_running > 0 && used > 0 && (size_t)used < size) {
+    if (known && figures.has_step && used > 0 && (size_t)used < size) {
         used += steps_text(&figures, status->feed != NULL ? feed_steps_total(status->feed) : 0,
                            text_p + used, size - (size_t)used);
     }

@@ -22,6 +22,7 @@ enum { STATUS_NODES_MAX = 4096 };
 struct status_figures {
     uint32_t workers_running;
     uint32_t workers_done;
+    bool has_step;      /* else nobody who runs has told it */
     uint64_t step;      /* of the slowest running worker */
     double steps_per_s; /* measured between two tables; < 0: not yet */
     char value_name[32];
@@ -70,6 +71,11 @@ size_t status_nodes(struct status *status, struct psd_node *nodes_p, size_t capa
  * more, it says why. */
 void status_text(struct status *status, uint64_t elapsed_ms, uint32_t workers, char *text_p,
                  size_t size);
+
+/* Pure: a master that was started again does not know where workers are before they have told it. Of those that
+ * `before` has in the same life, what that says stays true. */
+void status_fill(struct psd_node *nodes, size_t count, const struct psd_node *before,
+                 size_t before_count);
 
 /* Pure: the numbers behind the line, save the rate, which is measured. */
 void status_sum(const struct psd_node *nodes, size_t count, struct status_figures *figures_p);
