@@ -344,19 +344,20 @@ workers_alive(const struct run *run)
     return count;
 }
 
-/* Who is waited for, if it is worth saying. */
 static void
-add_waiting(const struct run *run, char *text_p, size_t size)
+say_running(struct run *run, uint64_t now_ms, char *text_p, size_t size)
 {
-    const size_t used = strlen(text_p);
     char waiting[64] = "";
 
     if (run->feed != NULL) {
         feed_waiting(run->feed, waiting, sizeof(waiting));
     }
-    if (waiting[0] != '\0') {
-        snprintf(text_p + used, size - used, "  %s", waiting);
-    }
+    status_text(&run->status,
+                &(struct status_line){.elapsed_ms = now_ms - run->begin_ms,
+                                      .workers = run->plan->workers,
+                                      .waiting = waiting,
+                                      .columns = console_columns() - 1},
+                text_p, size);
 }
 
 static void
@@ -388,8 +389,7 @@ redraw(struct run *run, uint64_t now_ms)
                  run->plan->workers);
         console_status(&run->console, text);
     } else {
-        status_text(&run->status, now_ms - run->begin_ms, run->plan->workers, text, sizeof(text));
-        add_waiting(run, text, sizeof(text));
+        say_running(run, now_ms, text, sizeof(text));
         console_status(&run->console, text);
     }
 }

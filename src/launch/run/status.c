@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -300,60 +301,100 @@ status_nodes(struct status *status, struct psd_node *nodes_p, size_t capacity)
     return count;
 }
 
-/* "step 140 of 2000  11.2 steps/s, 166 s left": what is not known is not said. */
-static int
-steps_text(const struct status_figures *figures, uint64_t total, char *text_p, size_t size)
-{
-    const bool has_total = total >= figures->step && total > 0;
-    int used = snprintf(text_p, size, "  step %llu", (unsigned long long)figures->step);
+/* What a line that is too long does without, the first of them first. */
+enum detail { DETAIL_LEFT, DETAIL_VALUE, DETAIL_TOTAL, DETAIL_RATE, DETAIL_DONE, DETAILS };
 
-    if (has_total && (size_t)used < size) {
-        used += snprintf(text_p + used, size - (size_t)used, " of %llu", (unsigned long long)total);
+/* What the line is made of. */
+struct parts {
+    struct status_figures figures;
+    uint64_t elapsed_s;
+    uint32_t workers;
+    uint64_t total; /* steps; 0: not known */
+    const char *waiting;
+};
+
+__attribute__((format(printf, 3, 4))) static void
+add(char *text_p, size_t size, const char *format, ...)
+{
+    const size_t used = strlen(text_p);
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text_p + used, size - used, format, args);
+    va_end(args);
+}
+
+/* "step 140 of 2000  11.2 steps/s, 166 s left": what is not known is not said. */
+static void
+add_steps(const struct parts *parts, enum detail first, char *text_p, size_t size)
+{
+    const struct status_figures *figures = &parts->figures;
+    const bool has_total = parts->total >= figures->step && parts->total > 0;
+
+    add(text_p, size, "  step %llu", (unsigned long long)figures->step);
+    if (has_total && first <= DETAIL_TOTAL) {
+        add(text_p, size, " of %llu", (unsigned long long)parts->total);
     }
-    if (figures->steps_per_s >= 0 && (size_t)used < size) {
-        used +=
-            snprintf(text_p + used, size - (size_t)used, "  %.1f steps/s", figures->steps_per_s);
+    if (figures->steps_per_s >= 0 && first <= DETAIL_RATE) {
+        add(text_p, size, "  %.1f steps/s", figures->steps_per_s);
     }
-    if (has_total && figures->steps_per_s > 0 && (size_t)used < size) {
-        used += snprintf(text_p + used, size - (size_t)used, ", %.0f s left",
-                         (double)(total - figures->step) / figures->steps_per_s);
+    if (has_total && figures->steps_per_s > 0 && first <= DETAIL_LEFT) {
+        add(text_p, size, ", %.0f s left",
+            (double)(parts->total - figures->step) / figures->steps_per_s);
     }
-    return used;
+}
+
+/* The line without the details before `first`. */
+static void
+compose(const struct parts *parts, enum detail first, char *text_p, size_t size)
+{
+    const struct status_figures *figures = &parts->figures;
+
+    snprintf(text_p, size, "%llu s  workers %u/%u", (unsigned long long)parts->elapsed_s,
+             figures->workers_running, parts->workers);
+    if (figures->workers_done > 0 && first <= DETAIL_DONE) {
+        add(text_p, size, " (%u done)", figures->workers_done);
+    }
+    if (figures->has_step) {
+        add_steps(parts, first, text_p, size);
+    }
+    if (figures->value_name[0] != '\0' && first <= DETAIL_VALUE) {
+        add(text_p, size, "  %.31s %.4g", figures->value_name, figures->value);
+    }
+    if (parts->waiting[0] != '\0') {
+        add(text_p, size, "  %s", parts->waiting);
+    }
 }
 
 void
-status_text(struct status *status, uint64_t elapsed_ms, uint32_t workers, char *text_p, size_t size)
+status_text(struct status *status, const struct status_line *line, char *text_p, size_t size)
 {
-    struct status_figures figures = {0};
+    struct parts parts = {
+        .elapsed_s = line->elapsed_ms / 1000, .workers = line->workers, .waiting = line->waiting};
     char trouble[sizeof(status->trouble)] = "";
-    bool known = false;
-    int used;
 
     if (status->started) {
         pthread_mutex_lock(&status->mutex);
     }
-    figures = status->figures;
-    known = status->known_ns != 0;
+    if (status->known_ns != 0) {
+        parts.figures = status->figures;
+    } else {
+        parts.figures.workers_running = status->figures.workers_running;
+    }
     memcpy(trouble, status->trouble, sizeof(trouble));
     if (status->started) {
         pthread_mutex_unlock(&status->mutex);
     }
     if (trouble[0] != '\0') {
         snprintf(text_p, size, "%llu s  (what the workers do is not known: %s)",
-                 (unsigned long long)elapsed_ms / 1000, trouble);
+                 (unsigned long long)parts.elapsed_s, trouble);
         return;
     }
-    used = snprintf(text_p, size, "%llu s  workers %u/%u", (unsigned long long)elapsed_ms / 1000,
-                    figures.workers_running, workers);
-    if (known && figures.workers_done > 0 && used > 0 && (size_t)used < size) {
-        used += snprintf(text_p + used, size - (size_t)used, " (%u done)", figures.workers_done);
-    }
-    if (known && figures.has_step && used > 0 && (size_t)used < size) {
-        used += steps_text(&figures, status->feed != NULL ? feed_steps_total(status->feed) : 0,
-                           text_p + used, size - (size_t)used);
-    }
-    if (known && figures.value_name[0] != '\0' && used > 0 && (size_t)used < size) {
-        snprintf(text_p + used, size - (size_t)used, "  %.31s %.4g", figures.value_name,
-                 figures.value);
+    parts.total = status->feed != NULL ? feed_steps_total(status->feed) : 0;
+    for (enum detail first = 0; first <= DETAILS; first++) {
+        compose(&parts, first, text_p, size);
+        if (strlen(text_p) <= line->columns) {
+            return;
+        }
     }
 }

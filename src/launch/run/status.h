@@ -67,10 +67,18 @@ uint64_t status_silence_ms(struct status *status);
 /* The master's last answer: at most `capacity` nodes. Returns how many. */
 size_t status_nodes(struct status *status, struct psd_node *nodes_p, size_t capacity);
 
-/* The line: "12 s  workers 2/2  step 140  35.1 steps/s  loss 0.1234". When the master tells nothing any
+/* What the line needs besides. */
+struct status_line {
+    uint64_t elapsed_ms;
+    uint32_t workers;    /* of the job */
+    const char *waiting; /* who is waited for, in a few words; "": nobody */
+    size_t columns;      /* that there is room for */
+};
+
+/* The line: "12 s  workers 2/2  step 140  35.1 steps/s  loss 0.1234  waiting for worker 1 (61 %)". Where there is
+ * no room for all of it, it does without some numbers: who is waited for stays. When the master tells nothing any
  * more, it says why. */
-void status_text(struct status *status, uint64_t elapsed_ms, uint32_t workers, char *text_p,
-                 size_t size);
+void status_text(struct status *status, const struct status_line *line, char *text_p, size_t size);
 
 /* Pure: a master that was started again does not know where workers are before they have told it. Of those that
  * `before` has in the same life, what that says stays true. */

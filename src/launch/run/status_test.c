@@ -77,8 +77,55 @@ test_what_nobody_knows_is_not_said(void **state)
     (void)state;
     status_fill(nodes, 2, NULL, 0);
     status_sum(nodes, 2, &status.figures);
-    status_text(&status, 12000, 2, text, sizeof(text));
+    status_text(
+        &status,
+        &(struct status_line){.elapsed_ms = 12000, .workers = 2, .waiting = "", .columns = 79},
+        text, sizeof(text));
     assert_string_equal(text, "12 s  workers 2/2");
+}
+
+/* If this fails, a terminal of 80 columns does not show who everybody waits for. */
+static void
+test_who_is_waited_for_has_room(void **state)
+{
+    static const struct {
+        size_t columns;
+        uint32_t done;
+        const char *waiting;
+        const char *text;
+    } cases[] = {
+        {200, 0, "waiting for worker 3 (61 %)",
+         "8100 s  workers 16/16  step 140000  11.2 steps/s  training_loss 0.1234  waiting for "
+         "worker 3 "
+         "(61 %)"},
+        {79, 0, "waiting for worker 3 (61 %)",
+         "8100 s  workers 16/16  step 140000  11.2 steps/s  waiting for worker 3 (61 %)"},
+        {79, 0, "workers wait for one another (61 %)",
+         "8100 s  workers 16/16  step 140000  workers wait for one another (61 %)"},
+        {79, 2, "workers wait for one another (61 %)",
+         "8100 s  workers 16/16  step 140000  workers wait for one another (61 %)"},
+        {79, 0, "", "8100 s  workers 16/16  step 140000  11.2 steps/s  training_loss 0.1234"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct status status = {.known_ns = 1,
+                                .figures = {.workers_running = 16,
+                                            .workers_done = cases[i].done,
+                                            .has_step = true,
+                                            .step = 140000,
+                                            .steps_per_s = 11.2,
+                                            .value_name = "training_loss",
+                                            .value = 0.1234}};
+        const struct status_line line = {.elapsed_ms = 8100000,
+                                         .workers = 16,
+                                         .waiting = cases[i].waiting,
+                                         .columns = cases[i].columns};
+        char text[256];
+
+        status_text(&status, &line, text, sizeof(text));
+        assert_string_equal(text, cases[i].text);
+    }
 }
 
 int
@@ -87,6 +134,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_new_master_forgets_no_step),
         cmocka_unit_test(test_what_nobody_knows_is_not_said),
+        cmocka_unit_test(test_who_is_waited_for_has_room),
     };
 
     return cmocka_run_group_tests_name("launch_status", tests, NULL, NULL);

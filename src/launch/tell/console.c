@@ -178,20 +178,22 @@ console_tell(struct console *console, enum console_kind kind, const char *format
     va_end(args);
 }
 
+size_t
+console_columns(void)
+{
+    struct winsize size = {0};
+
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
 void
 console_status(struct console *console, const char *text)
 {
-    struct winsize size = {0};
-    size_t columns = 80;
-
     if (!console->terminal) {
         return;
     }
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
-        columns = size.ws_col;
-    }
     erase_status(console);
     /* A line that wraps cannot be erased: it stays one column short of the edge. */
-    snprintf(console->status, sizeof(console->status), "%.*s", (int)(columns - 1), text);
+    snprintf(console->status, sizeof(console->status), "%.*s", (int)(console_columns() - 1), text);
     draw_status(console);
 }

@@ -68,6 +68,9 @@ void console_say(struct console *console, const char *format, ...)
 void console_tell(struct console *console, enum console_kind kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Of the terminal; 80 if there is none. */
+size_t console_columns(void);
+
 /* Replaces the status line; "" removes it. Does nothing when stderr is no terminal. */
 void console_status(struct console *console, const char *text);
 
