@@ -9,6 +9,7 @@ import os
 import pathlib
 import re
 import resource
+import signal
 import socket
 import ssl
 import subprocess
@@ -21,7 +22,7 @@ import uuid
 import pytest
 
 import browser
-from helpers import BRISK, HERE, program, wait_for
+from helpers import BRISK, HERE, program, python_worker, wait_for
 from test_page import make_certificate, needs_browser, open_page, page_of, replay, served  # noqa: F401 (fixtures)
 
 ANEW = ("--restart", "on-failure", "--restart_scope", "group", "--restart_delay_ms", 50)
@@ -92,6 +93,25 @@ def test_the_report_begins_with_who_was_waited_for(start):
         assert re.match(r"The job has ended well\. Over all \d+ steps, \d+ % of the time everybody waited for worker 1 on ",
                         looks.text("#sentence")), looks.text("#sentence")
         assert looks.text("#phase") == "ended" and looks.run("return document.getElementById('cause').hidden")
+
+
+@needs_browser
+def test_the_report_begins_with_what_the_job_survived(start, tmp_path):
+    """If this fails, nobody sees in a report that servers died and a worker was lost on the way."""
+    gate = tmp_path / "gate"
+    job = start(*BRISK, "--workers", 3, "--servers", 1, "--on_worker_death=continue", "--", *python_worker(
+        "--sum", "--steps", 30, "--die", "2:done:3", "--hold", f"15:{gate}"))
+    job.wait_for_output("holding")
+    for time in (1, 2):
+        os.kill(job.pid_of("server0"), signal.SIGKILL)
+        wait_for(lambda: job.stderr().count("is back after") == time, 30, f"it is back\n{job.stderr()}")
+    gate.touch()
+    assert job.wait(60) == 0, job.stderr()
+    (report,) = job.directory.glob("logs/*/report.html")
+    with browser.Browser() as looks:
+        looks.open(report.as_uri())
+        looks.until("return document.getElementById('line').innerText === 'report'", what="the report")
+        assert looks.text("#sentence").startswith("The job has ended well, after 2 fail-overs, 1 lost worker."), looks.text("#sentence")
 
 
 # ------------------------------------------------------------------------------------------- no page, a job

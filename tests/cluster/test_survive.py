@@ -88,8 +88,10 @@ def test_what_is_shown_of_a_server_that_was_started_again(start, tmp_path):
     assert [server[key] for key in ("state", "code", "signal", "ended", "restarts")] == ["running", None, None, None, 1]
     told = [event["text"] for event in story["feed"]["events"] if event["kind"] == "failover"]
     assert len(told) == 2 and "it is started again" in told[0] and "is back after" in told[1], story["feed"]["events"]
+    wait_for(lambda: json.loads(shown("--json"))["feed"]["job"]["survived"] == "1 fail-over", 10, "it is counted")
     gate.touch()
     assert job.wait(60) == 0, job.stderr()
+    assert re.search(r"server0 died and was back after (\d+ ms|\d+\.\d s)\n", job.stderr()), job.stderr()
 
 
 def test_silent_server_makes_room_for_another_life(start):
@@ -137,7 +139,8 @@ def test_how_long_a_part_was_lost_with_another_server(start):
     os.kill(job.pid_of("server0"), signal.SIGKILL)
     wait_for(lambda: job.stderr().count("is back after") >= back + 2, 30, lambda: f"both parts are back\n{job.stderr()}")
     passed = time.monotonic() - begin
-    told = [float(word) for word in re.findall(r"is back after ([\d.]+) s", job.stderr())]
+    told = [float(number) / (1000 if unit == "ms" else 1)
+            for number, unit in re.findall(r"is back after ([\d.]+) (m?s)", job.stderr())]
     job.process.send_signal(signal.SIGTERM)
     job.wait(30)
     assert max(told[back:]) <= passed + 0.1, job.stderr()

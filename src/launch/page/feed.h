@@ -73,6 +73,9 @@ void feed_again(struct feed *feed, uint32_t workers, uint32_t servers);
 
 void feed_phase(struct feed *feed, enum feed_phase phase);
 
+/* What the job has been through and goes on after, or has ended well after: "2 fail-overs"; "": nothing. */
+void feed_survived(struct feed *feed, const char *text);
+
 /* How many processes of a machine run or want to (its load), and how many cores they have. Of one
  * machine: the last that was told. */
 void feed_load(struct feed *feed, const char *host, double load, uint32_t cores);

@@ -84,6 +84,7 @@ tell_job(const struct feed *feed)
     set(job, "steps_total", expected > 0 ? number(expected) : json_null());
     set(job, "step", number(slowest));
     set(job, "rate", real(rate));
+    set(job, "survived", json_text(feed->survived));
     set(job, "log_directory", json_text(feed->log_directory));
     return job;
 }

@@ -101,6 +101,14 @@ feed_phase(struct feed *feed, enum feed_phase phase)
 }
 
 void
+feed_survived(struct feed *feed, const char *text)
+{
+    pthread_mutex_lock(&feed->lock);
+    snprintf(feed->survived, sizeof(feed->survived), "%s", text);
+    pthread_mutex_unlock(&feed->lock);
+}
+
+void
 feed_load(struct feed *feed, const char *host, double load, uint32_t cores)
 {
     pthread_mutex_lock(&feed->lock);

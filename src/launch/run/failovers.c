@@ -114,7 +114,13 @@ failovers_begin(struct run *run, uint32_t slot)
         end_text_delay(server->delay_ms, when, sizeof(when));
     }
     if (server->is_rolled) { /* rolling.c tells people */
+        struct failover *failover;
+
         remember(run, slot, "psd_run restart --servers");
+        failover = find_open(run, slot);
+        if (failover != NULL) {
+            failover->is_rolled = true;
+        }
         return;
     }
     console_tell(&run->console, CONSOLE_FAILOVER,
@@ -150,10 +156,20 @@ failovers_hosted(struct run *run, uint32_t slot)
     }
 }
 
-static double
-seconds_of(const struct failover *failover)
+static uint64_t
+took_ms(const struct failover *failover)
 {
-    return (double)(failover->back_ms - failover->lost_ms) / 1000;
+    return failover->back_ms - failover->lost_ms;
+}
+
+void
+failovers_duration(uint64_t ms, char *text_p, size_t size)
+{
+    if (ms < 1000) {
+        snprintf(text_p, size, "%u ms", ms > 0 ? (unsigned)ms : 1); /* nothing takes no time */
+    } else {
+        snprintf(text_p, size, "%.1f s", (double)((ms + 99) / 100) / 10); /* no less than it took */
+    }
 }
 
 void
@@ -162,6 +178,7 @@ failovers_end(struct run *run, uint32_t slot)
     struct failover *failover = find_open(run, slot);
     char who[128];
     char what[160];
+    char took[32];
 
     if (failover == NULL) {
         return;
@@ -172,9 +189,10 @@ failovers_end(struct run *run, uint32_t slot)
     }
     end_text_name(run, slot, who, sizeof(who));
     snprintf(what, sizeof(what), failover->is_hosted ? "the part of %s" : "%s", who);
-    console_tell(&run->console, CONSOLE_FAILOVER, "%s is back after %.1f s", what,
-                 seconds_of(failover));
-    runlog_line(&run->runlog, "FAILOVER", "%s is back after %.3f s", what, seconds_of(failover));
+    failovers_duration(took_ms(failover), took, sizeof(took));
+    console_tell(&run->console, CONSOLE_FAILOVER, "%s is back after %s", what, took);
+    runlog_line(&run->runlog, "FAILOVER", "%s is back after %.3f s", what,
+                (double)took_ms(failover) / 1000);
 }
 
 void
@@ -190,33 +208,96 @@ failovers_copied(struct run *run, uint32_t slot)
     failovers_end(run, slot);
 }
 
+/* Those that died and were back. */
+struct deaths {
+    size_t count;
+    size_t of_master;
+    bool of_one; /* all of the same process */
+    const struct failover *longest;
+};
+
+static struct deaths
+count_deaths(const struct failover *failovers, size_t count)
+{
+    struct deaths deaths = {.of_one = true};
+
+    for (size_t i = 0; i < count; i++) {
+        const struct failover *failover = &failovers[i];
+
+        if (failover->back_ms != 0 && !failover->is_rolled) {
+            deaths.count++;
+            deaths.of_master += failover->slot == 0;
+            deaths.of_one =
+                deaths.of_one && (deaths.longest == NULL || deaths.longest->slot == failover->slot);
+            if (deaths.longest == NULL || took_ms(failover) > took_ms(deaths.longest)) {
+                deaths.longest = failover;
+            }
+        }
+    }
+    return deaths;
+}
+
+void
+failovers_words(const struct failover *failovers, size_t count, const char *name_of_longest,
+                char *text_p, size_t size)
+{
+    const struct deaths deaths = count_deaths(failovers, count);
+    const struct failover *longest = deaths.longest;
+    char took[32];
+
+    text_p[0] = '\0';
+    if (deaths.count == 0) {
+        return;
+    }
+    failovers_duration(took_ms(longest), took, sizeof(took));
+    if (deaths.count == 1) {
+        snprintf(text_p, size, "%s died and was back%s%.100s after %s", name_of_longest,
+                 longest->to != NULL ? " on " : "", longest->to != NULL ? longest->to : "", took);
+    } else if (deaths.of_one) {
+        snprintf(text_p, size, "%s died %zu times and was back within %s each time",
+                 name_of_longest, deaths.count, took);
+    } else {
+        snprintf(text_p, size,
+                 "%s died %zu times and were back within %s each time (%s took longest)",
+                 deaths.of_master > 0 ? "servers and the master" : "servers", deaths.count, took,
+                 name_of_longest);
+    }
+}
+
 void
 failovers_text(const struct run *run, char *text_p, size_t size)
 {
-    const struct failover *longest = NULL;
-    bool with_master = false;
-    size_t count = 0;
+    const struct failover *longest = count_deaths(run->failovers, run->failover_count).longest;
 
+    failovers_words(run->failovers, run->failover_count,
+                    longest != NULL ? run->processes[longest->slot].name : "", text_p, size);
+}
+
+/* ", 2 fail-overs" */
+static void
+add_part(char *text_p, size_t size, uint32_t count, const char *one, const char *many)
+{
+    const size_t used = strlen(text_p);
+
+    if (count > 0) {
+        snprintf(text_p + used, size - used, "%s%u %s", used > 0 ? ", " : "", count,
+                 count == 1 ? one : many);
+    }
+}
+
+void
+failovers_survived(const struct run *run, char *text_p, size_t size)
+{
+    uint32_t restarts = 0;
+
+    for (uint32_t slot = 1 + run->plan->servers; slot < run->slots; slot++) {
+        restarts += run->watch.slots[slot].restarts;
+    }
     text_p[0] = '\0';
-    for (size_t i = 0; i < run->failover_count; i++) {
-        const struct failover *failover = &run->failovers[i];
-
-        if (failover->back_ms != 0) {
-            count++;
-            with_master = with_master || failover->slot == 0;
-            longest =
-                longest == NULL || seconds_of(failover) > seconds_of(longest) ? failover : longest;
-        }
-    }
-    if (count == 1) {
-        snprintf(text_p, size, "%s died and was back%s%.100s after %.1f s",
-                 run->processes[longest->slot].name, longest->to != NULL ? " on " : "",
-                 longest->to != NULL ? longest->to : "", seconds_of(longest));
-    } else if (count > 1) {
-        snprintf(text_p, size, "%s died %zu times and were back, %s after %.1f s, others sooner",
-                 with_master ? "servers and the master" : "servers", count,
-                 run->processes[longest->slot].name, seconds_of(longest));
-    }
+    add_part(text_p, size, (uint32_t)count_deaths(run->failovers, run->failover_count).count,
+             "fail-over", "fail-overs");
+    add_part(text_p, size, restarts, "restart of a worker", "restarts of workers");
+    add_part(text_p, size, run->watch.workers_failed, "lost worker", "lost workers");
 }
 
 json_t *
@@ -236,7 +317,8 @@ failovers_json(const struct run *run)
             json_object_set_new(one, "to", json_string(failover->to));
         }
         json_object_set_new(one, "seconds",
-                            failover->back_ms != 0 ? json_real(seconds_of(failover)) : json_null());
+                            failover->back_ms != 0 ? json_real((double)took_ms(failover) / 1000)
+                                                   : json_null());
         json_array_append_new(list, one);
     }
     return list;

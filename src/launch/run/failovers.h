@@ -23,8 +23,18 @@ void failovers_copied(struct run *run, uint32_t slot);
 /* It, or whoever has its part, is in the job again. Nothing, if it had not been lost. */
 void failovers_end(struct run *run, uint32_t slot);
 
-/* "server1 died and was back after 0.8 s", or how often servers did; "": none did. */
+/* "40 ms", "2.1 s". */
+void failovers_duration(uint64_t ms, char *text_p, size_t size);
+
+/* "server1 died and was back after 800 ms", or how often servers did; "": none did. */
 void failovers_text(const struct run *run, char *text_p, size_t size);
+
+/* Pure: the same. The name is that of the process that took longest. */
+void failovers_words(const struct failover *failovers, size_t count, const char *name_of_longest,
+                     char *text_p, size_t size);
+
+/* What the job has been through: "2 fail-overs, 1 lost worker"; "": nothing. */
+void failovers_survived(const struct run *run, char *text_p, size_t size);
 
 /* For result.json: a list. */
 json_t *failovers_json(const struct run *run);

@@ -14,6 +14,7 @@
 #include "base/monotonic.h"
 #include "launch/page/feed.h"
 #include "launch/run/end_text.h"
+#include "launch/run/failovers.h"
 
 enum { LOOK_MS = 250 };
 
@@ -211,11 +212,15 @@ look_at_cause(const struct run *run)
 void
 feeding_look(struct run *run, uint64_t now_ms)
 {
+    char survived[128];
+
     if (run->feed == NULL || now_ms < run->feeding_ms) {
         return;
     }
     run->feeding_ms = now_ms + LOOK_MS;
     feed_phase(run->feed, phase_of(run));
+    failovers_survived(run, survived, sizeof(survived));
+    feed_survived(run->feed, survived);
     look_at_processes(run);
     look_at_load(run);
     look_at_cause(run);

@@ -46,6 +46,7 @@ struct failover {
     uint64_t lost_ms;
     uint64_t back_ms; /* 0: it is not */
     bool is_hosted;   /* what is back is its part, in another server */
+    bool is_rolled;   /* it did not die, but was restarted on purpose */
     const char *to;   /* the machine on which it was started; NULL: that on which it was */
     char why[FAILOVER_WHY_MAX];
 };

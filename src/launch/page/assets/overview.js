@@ -75,7 +75,11 @@ function showCause() {
   setText(byId("cause-more"), parts.filter(Boolean).join(" \u00b7 "));
 }
 
-const endWord = () => (isStopped() ? "The job was stopped." : state.cause ? "The job has failed." : "The job has ended well.");
+function endWord() {
+  if (isStopped()) return "The job was stopped.";
+  if (state.cause) return "The job has failed.";
+  return state.job.survived ? `The job has ended well, after ${state.job.survived}.` : "The job has ended well.";
+}
 
 /* Who is waited for; where nobody is, or nothing is known of it, how the job is doing. Of one that is over, who was. */
 function sentence() {
