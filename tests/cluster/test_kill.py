@@ -43,6 +43,31 @@ def test_worker_killed_policy_fail(start, moment):
     assert re.search(r"worker 1 \(pid \d+\) was killed by signal 9", job.stderr())
 
 
+def last_line(start, *options, workers=2, command=("--die", "1:done:3")):
+    """What a job ends with whose worker 1 dies after step 3."""
+    job = start(*BRISK, "--workers", workers, *options, "--", *python_worker("--steps", 1000, *command))
+    assert job.wait() != 0
+    return job.stderr().splitlines()[-1]
+
+
+def test_the_last_line_names_what_would_have_helped(start):
+    """If this fails, whoever loses a job to one killed worker is not told the option with which the others go on."""
+    assert "was killed by signal 9 (Killed); with --on_worker_death=continue the others go on without it; logs in " in \
+        last_line(start)
+
+
+@pytest.mark.parametrize("options,workers,command", [
+    (("--on_worker_death=fail",), 2, ("--die", "1:done:3")),
+    ((), 1, ("--die", "0:done:3")),
+    ((), 2, ("--die", "1:started")),
+    ((), 2, ("--op_timeout_ms", "nonsense")),
+    (("--restart=on-failure", "--restart_scope=group", "--max_restarts=0"), 2, ("--die", "1:done:3")),
+], ids=["it was chosen", "nobody is left", "it had not joined", "its own error", "the job begins anew"])
+def test_the_last_line_names_nothing_that_does_not_help(start, options, workers, command):
+    """If this fails, somebody is told to add an option that would have changed nothing, or that he has decided about."""
+    assert "on_worker_death" not in last_line(start, *options, workers=workers, command=command)
+
+
 @pytest.mark.parametrize("moment,rank", [
     (MOMENTS[0], 0), *((moment, 2) for moment in MOMENTS),
     *(pytest.param(moment, 0, marks=pytest.mark.all) for moment in MOMENTS[1:])])

@@ -149,6 +149,7 @@ job_rules(const struct launch_options *options, const struct psi_settings *setti
         .servers = plan->servers,
         .workers = plan->workers,
         .on_worker_death = (enum watch_policy)settings->on_worker_death,
+        .is_policy_told = psi_settings_told(settings, "on_worker_death"),
         .max_restarts = job_rules_restarts(options, settings),
         .restart_delay_ms = options->restart_delay_ms,
         .server_restarts =

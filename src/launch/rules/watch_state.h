@@ -23,6 +23,7 @@ struct watch_config {
     uint32_t servers;
     uint32_t workers;
     enum watch_policy on_worker_death;
+    bool is_policy_told; /* ... because somebody has said so */
     uint32_t max_restarts;
     uint32_t restart_delay_ms;  /* before the first restart after a short life */
     bool restart_signals_only;  /* codes below 128 are final */

@@ -137,6 +137,37 @@ add_lost_part(const struct run *run, uint32_t slot, char *text_p, size_t size)
     }
 }
 
+/* Did somebody else end it? A program that crashes would most likely do so again. */
+static bool
+was_killed(const struct watch_slot *state)
+{
+    switch (state->signal) {
+    case SIGKILL:
+    case SIGTERM:
+    case SIGINT:
+    case SIGHUP:
+    case SIGQUIT:
+    case SIGXCPU:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* The option with which the others would have gone on, if nobody has chosen another. */
+static void
+add_continue(const struct run *run, const char *what, char *text_p, size_t size)
+{
+    const struct watch_config *config = &run->watch.config;
+    const size_t used = strlen(text_p);
+
+    if (config->on_worker_death == WATCH_FAIL && !config->is_policy_told && !config->foreign &&
+        config->workers > 1 && !run->args->begins_anew) {
+        snprintf(text_p + used, size - used,
+                 "; with --on_worker_death=continue the others go on without %s", what);
+    }
+}
+
 /* A process failed: itself, or, of a daemon, its last word. */
 static void
 tell_process_cause(const struct run *run, uint32_t slot, char *text_p, size_t size)
@@ -148,6 +179,10 @@ tell_process_cause(const struct run *run, uint32_t slot, char *text_p, size_t si
         add_last_line(run, slot, text_p, size);
         add_short_lives(run, slot, text_p, size);
         add_lost_part(run, slot, text_p, size);
+        if (role_of_slot(slot, run->plan->servers) == LAUNCH_WORKER && state->joined &&
+            was_killed(state)) {
+            add_continue(run, "it", text_p, size);
+        }
     }
 }
 
@@ -205,12 +240,24 @@ tell_disconnected(const struct run *run, uint32_t slot, char *text_p, size_t siz
              run->watch.inquest.end.text);
 }
 
+/* Could the job have done without that machine, but for its workers? */
+static bool
+lacks_workers_alone(const struct run *run, uint32_t machine)
+{
+    const struct layout_machine *lost = run->hosts[machine].machine;
+
+    return lost->workers > 0 && lost->workers < run->plan->workers &&
+           ((lost->servers == 0 && run->layout->machine_of[0] != machine) ||
+            run->watch.inquest.machines[machine].movable);
+}
+
 /* The machine that was lost, and those that went with it. */
 static void
 tell_machines(const struct run *run, char *text_p, size_t size)
 {
     const uint32_t first = run->watch.cause_slot;
     int used = snprintf(text_p, size, "%s", run->hosts[first].loss);
+    bool is_one = true;
 
     for (uint32_t i = 0; i < run->layout->machine_count; i++) {
         const struct cause_machine *machine = &run->watch.inquest.machines[i];
@@ -219,7 +266,11 @@ tell_machines(const struct run *run, char *text_p, size_t size)
             (size_t)used < size) {
             used += snprintf(text_p + used, size - (size_t)used, "; so was %s",
                              run->hosts[i].machine->name);
+            is_one = false;
         }
+    }
+    if (is_one && lacks_workers_alone(run, first)) {
+        add_continue(run, "its workers", text_p, size);
     }
 }
 
