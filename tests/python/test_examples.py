@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples are short, run, and learn."""
 
+import gzip
+import os
+import subprocess
 import sys
 
 import pytest
@@ -31,3 +34,32 @@ def test_logistic_regression(tmp_path):
     assert {words[-1] for words in first + again} == {first[0][-1]}
     assert float(first[0][3]) > 0.94
     assert float(logistic(tmp_path, "adam", "--rule", "adam")[0][3]) > 0.94
+
+
+PLAIN = TREE / "examples" / "pytorch" / "mnist.py"
+
+
+def test_plain_pytorch_script(tmp_path):
+    """If this fails, the script that people are shown first, and that knows nothing of Poseidon, is not distributed, or does
+    not learn."""
+    pytest.importorskip("torch")
+    assert "poseidon" not in PLAIN.read_text().split('"""')[2] and len(PLAIN.read_text().splitlines()) < 80
+    job = Job(tmp_path / "job", "--workers", 2, "--", sys.executable, PLAIN, environment={"PATH": os.environ["PATH"]})
+    assert job.wait(120) == 0, job.stderr()
+    accuracies = {job.log(f"worker{rank}").decode().split()[-1] for rank in range(2)}
+    assert len(accuracies) == 1 and float(accuracies.pop()) > 0.95, job.stdout()
+    assert "automatic distribution of mnist.py: 2 workers" in job.stderr()
+    assert "weights equal to the bit on 2 workers" in job.stderr()
+
+
+def test_plain_pytorch_script_reads_mnist(tmp_path):
+    """If this fails, the plain script does not find the files that examples/mnist/fetch.sh fetches."""
+    pytest.importorskip("torch")
+    for part in ("train", "t10k"):
+        labels = bytes(number % 10 for number in range(60))
+        images = b"".join(bytes([25 * label]) * 784 for label in labels)
+        (tmp_path / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(16) + images))
+        (tmp_path / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(bytes(8) + labels))
+    done = subprocess.run([sys.executable, PLAIN, "--data", tmp_path, "--epochs", "1"], capture_output=True, text=True,
+                          timeout=120, check=False)
+    assert done.returncode == 0 and "accuracy: 0." in done.stdout, done.stderr
