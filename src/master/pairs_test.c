@@ -266,7 +266,7 @@ test_a_copy_that_is_broken_is_not_waited_for(void **state)
     say_verdict(job.bed, job.standby[1],
                 (struct psi_frame){.type = PSI_FRAME_PAIR_LOST, .seq = job.number[0]},
                 &(struct psi_verdict){.status = PSD_ERR_PEER_LOST, .text = "no room"});
-    assert_over(job.bed, PSI_EXIT_SERVER_LOST, "its copy is lost with it");
+    assert_over(job.bed, PSI_EXIT_SERVER_LOST, "and so is its copy");
     master_bed_stop(job.bed);
 }
 

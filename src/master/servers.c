@@ -318,6 +318,7 @@ seek_host(struct master *master, struct server *server, uint64_t now_ns)
 static bool
 promote(struct master *master, struct server *server, uint64_t now_ns)
 {
+    const char *frail = master_tables_frail(master);
     char reason[PSI_TEXT_MAX];
 
     for (uint32_t i = 0; i < server->lanes; i++) {
@@ -329,8 +330,10 @@ promote(struct master *master, struct server *server, uint64_t now_ns)
         }
         master_pair_over(&server->pair[i]);
         if (!master_outlives(master, lane)) {
-            snprintf(reason, sizeof(reason), "%.300s; and its copy is lost with it",
-                     server->lost_text);
+            snprintf(reason, sizeof(reason),
+                     "%.300s; its part of %s%.100s is lost with it, and so is its copy",
+                     server->lost_text, frail != NULL ? "table " : "the job",
+                     frail != NULL ? frail : "");
             master_end_by_server(master, lane, server->loss, reason);
             return false;
         }

@@ -250,6 +250,31 @@ def test_without_copies_the_option_is_named(start, servers, replicas, options, s
     assert "from what its workers have saved: --restart=on-failure --restart_scope=group" in job.stderr()
 
 
+@pytest.mark.parametrize("heard", ["one by one", "at once"])
+def test_all_servers_killed_together(start, heard):
+    """If this fails, the end of a job that lost everything is told in more than one way, or one that is not true."""
+    job = train(start)
+    job.wait_for_output("step 4\n", 2)
+    wait_until_whole(job, 2)
+    pids = [job.pid_of(f"server{rank}") for rank in range(2)]
+    master = job.pid_of("master")
+    if heard == "at once":
+        os.kill(master, signal.SIGSTOP)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    if heard == "at once":
+        wait_for(lambda: (job.directory / "poseidon_run.log").read_text().count("code 0 signal 9") == 2, 10, "psd_run knows")
+        os.kill(master, signal.SIGCONT)
+    assert job.wait(60) == 137, job.stderr()
+    (closing,) = re.findall(r"psd_run: job ended after [\d.]+ s with code 137: (.*); logs in ", job.stderr())
+    named = re.match(r"server (\d) \(pid (\d+)\) was killed by signal 9 \(Killed\); its part of table \w+ is lost with it"
+                     r"(: it had no whole copy at that moment|, and so is its copy)$", closing)
+    assert named and int(named[2]) == pids[int(named[1])], closing
+    assert (result(job)["exit_code"], result(job)["cause"]) == (137, closing)
+    assert [one["name"] for one in result(job)["processes"] if one["cause"]] == [f"server{named[1]}"]
+    assert re.search(rf"END code 137 after .*: {re.escape(closing)}$", (job.directory / "poseidon_run.log").read_text(), re.M)
+
+
 @pytest.mark.parametrize("options, text", [
     (("--servers", 1), "--replicas 1: the job has 1 server, and a copy is in another one: give --servers 2 or more"),
     (("--servers", 2, "--sum_failover=off"), "--replicas 1: not with sum_failover=off"),

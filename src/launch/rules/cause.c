@@ -205,6 +205,13 @@ find_blamed(const struct cause *cause, uint32_t *slot_p)
            cause_slot_of(&cause->config, &cause->end, slot_p);
 }
 
+/* Started in the place of a member, and not let in: what the master says is of the one before it. */
+static bool
+is_not_in_yet(const struct cause_process *process)
+{
+    return process->before.was && !process->joined;
+}
+
 static bool
 is_daemon(const struct cause *cause, uint32_t slot)
 {
@@ -245,13 +252,17 @@ passes_on(const struct cause *cause, uint32_t slot)
             process->code == PSI_EXIT_START_TIMEOUT);
 }
 
-/* Whether it ended after the master had ended the job: the master had not missed it before. */
+/* Whether it ended after the master had ended the job: the master had not missed it before, or sent it
+ * away because the job was over. */
 static bool
 ended_after_the_job(const struct cause *cause, uint32_t slot)
 {
     const struct cause_process *process = &cause->processes[slot];
     uint32_t blamed;
 
+    if (slot != 0 && cause->end_at != 0 && is_daemon(cause, slot) && is_not_in_yet(process)) {
+        return true;
+    }
     return slot != 0 && cause->end_at != 0 && process->joined && !process->done &&
            !(find_blamed(cause, &blamed) && blamed == slot) &&
            (process->cut_at == 0 || process->cut_at > cause->end_at);
@@ -297,7 +308,8 @@ has_questions(const struct cause *cause)
         return false;
     }
     if (find_blamed(cause, &blamed) && !lives_on(cause->end.loss) &&
-        cause->processes[blamed].exit_at == 0 && !cause->processes[blamed].forgiven) {
+        cause->processes[blamed].exit_at == 0 && !cause->processes[blamed].forgiven &&
+        !is_not_in_yet(&cause->processes[blamed])) {
         return true; /* how it ended is on its way */
     }
     for (uint32_t slot = 0; slot < cause_slots(cause); slot++) {
@@ -366,12 +378,37 @@ exit_code(const struct cause_process *process)
     return process->signal != 0 ? 128 + process->signal : process->code;
 }
 
+/* The master lost a server that ended by itself, and another life of it was on its way, or about to be, when
+ * the job ended all the same: it is the end of the one that was lost. False: it is no such case. */
+static bool
+blame_before(const struct cause *cause, uint32_t slot, struct cause_verdict *verdict_p)
+{
+    const struct cause_process *process = &cause->processes[slot];
+    struct cause_before last = process->before;
+
+    if (!is_not_in_yet(process)) {
+        last = (struct cause_before){.ended = process->forgiven && process->joined &&
+                                              process->exit_at != 0,
+                                     .code = process->code,
+                                     .signal = process->signal};
+    }
+    if (!last.ended || cause->end.loss != PSI_LOSS_CLOSED || !is_daemon(cause, slot)) {
+        return false;
+    }
+    *verdict_p = (struct cause_verdict){.kind = CAUSE_PROCESS,
+                                        .slot = slot,
+                                        .code = last.signal != 0 ? 128 + last.signal : last.code,
+                                        .before = is_not_in_yet(process)};
+    return true;
+}
+
 /* What the master said, of whom it blames or of nobody. Who was forgiven has been waited for, and
  * nobody took its place. */
 static struct cause_verdict
 blame_as_told(const struct cause *cause)
 {
     const int code = cause->end.code != 0 ? cause->end.code : PSI_EXIT_INTERNAL;
+    struct cause_verdict verdict;
     uint32_t slot;
 
     if (!find_blamed(cause, &slot)) {
@@ -382,7 +419,10 @@ blame_as_told(const struct cause *cause)
         return (struct cause_verdict){
             .kind = CAUSE_MACHINE, .slot = cause_machine_of(cause, slot), .code = code};
     }
-    if (cause->processes[slot].forgiven ||
+    if (blame_before(cause, slot, &verdict)) {
+        return verdict;
+    }
+    if (cause->processes[slot].forgiven || is_not_in_yet(&cause->processes[slot]) ||
         (cause->end.loss == PSI_LOSS_GAVE_UP && is_daemon(cause, slot))) {
         return (struct cause_verdict){.kind = CAUSE_VERDICT, .slot = slot, .code = code};
     }
@@ -420,8 +460,10 @@ blame_process(const struct cause *cause)
     uint32_t slot;
 
     if (silent != 0) {
-        return (struct cause_verdict){
-            .kind = CAUSE_SILENT, .slot = silent, .code = role_code(cause, silent)};
+        return (struct cause_verdict){.kind = CAUSE_SILENT,
+                                      .slot = silent,
+                                      .code = role_code(cause, silent),
+                                      .before = is_not_in_yet(&cause->processes[silent])};
     }
     if (misses_master(cause) && master->exit_at == 0 && cause->end_at == 0) {
         return (struct cause_verdict){

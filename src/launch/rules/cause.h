@@ -11,7 +11,8 @@
  *   2. a process that was silent although its machine answers: it was stopped;
  *   3. the process whose end, or cut connection, came first, unless it only passes on what it heard
  *      from the master or ended after the master had ended the job;
- *   4. what the master said.
+ *   4. what the master said. If another life of the process that it lost was on its way, that is not the
+ *      one it speaks of.
  *
  * Pure: events and the time go in, a verdict comes out.
  */
@@ -51,6 +52,16 @@ struct cause_verdict {
     enum cause_kind kind;
     uint32_t slot;
     int code; /* exit code of the job */
+    bool
+        before; /* PROCESS, SILENT: not the life of slot that is there now, but the last member before it */
+};
+
+/* How the last life of a process ended that was a member. */
+struct cause_before {
+    bool was;   /* there was one */
+    bool ended; /* ... and its end was seen; else it was lost with its machine */
+    int code;
+    int signal;
 };
 
 /* What is known of a process. Moments are numbers in the order of the news; 0: never. */
@@ -64,6 +75,7 @@ struct cause_process {
     int signal;
     uint64_t cut_at;
     enum psi_loss loss; /* as the master tells it */
+    struct cause_before before;
 };
 
 struct cause_machine {

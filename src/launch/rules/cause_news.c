@@ -42,7 +42,14 @@ cause_fini(struct cause *cause)
 void
 cause_started(struct cause *cause, uint32_t slot)
 {
-    cause->processes[slot] = (struct cause_process){0};
+    const struct cause_process *last = &cause->processes[slot];
+    struct cause_before before = last->before;
+
+    if (last->joined) {
+        before = (struct cause_before){
+            .was = true, .ended = last->exit_at != 0, .code = last->code, .signal = last->signal};
+    }
+    cause->processes[slot] = (struct cause_process){.before = before};
 }
 
 void

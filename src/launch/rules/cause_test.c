@@ -12,6 +12,7 @@
  *   c5 b5  cut, back                a          all machines answer that are not named by L
  *   q5 h5  quiet, heard             L1s L1c    machine 1 is lost: silent, its line was closed
  *   l5s    lost: s silent, c closed, g gave up
+ *   s1     the master awaits another life of 1, which is started when the last one has ended
  *   e70:5s the master ends the job with 70 because of 5; e124:0n: because of nobody
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -110,7 +111,18 @@ take_end(struct play *play, const char *word)
     open_inquest(play);
 }
 
-static void
+/* The end of a server is not the job's while the master may await another life of it. */
+static bool
+is_awaited(const struct play *play, uint32_t slot)
+{
+    char word[16];
+
+    snprintf(word, sizeof(word), "s%u ", slot);
+    return strstr(play->row->streams[0], word) != NULL;
+}
+
+/* Returns false if it cannot come now: its next life has not been started. */
+static bool
 take_exit(struct play *play, const char *word)
 {
     unsigned slot;
@@ -118,10 +130,25 @@ take_exit(struct play *play, const char *word)
     int number;
 
     assert_int_equal(sscanf(word, "x%u%c%d", &slot, &how, &number), 3);
+    if (play->cause.processes[slot].exit_at != 0) {
+        return false;
+    }
     cause_exited(&play->cause, slot, how == ':' ? number : 0, how == '!' ? number : 0);
-    if (number != 0) {
+    if (number != 0 && !is_awaited(play, slot)) {
         open_inquest(play);
     }
+    return true;
+}
+
+static bool
+start_again(struct play *play, uint32_t slot)
+{
+    if (play->cause.processes[slot].exit_at == 0) {
+        return false;
+    }
+    cause_forgive(&play->cause, slot);
+    cause_started(&play->cause, slot);
+    return true;
 }
 
 /* Returns false if it cannot come now: machines are asked once something has failed. */
@@ -157,8 +184,9 @@ take(struct play *play, const char *word)
         take_end(play, word);
         break;
     case 'x':
-        take_exit(play, word);
-        break;
+        return take_exit(play, word);
+    case 's':
+        return start_again(play, number);
     default:
         fail_msg("%s: no news", word);
     }
@@ -345,6 +373,70 @@ test_processes(void **state)
 
     (void)state;
     expect_all(rows, COUNT(rows), &plain);
+}
+
+/* If this fails, psd_run says of a server that was killed that it runs, waits in vain for its end, or blames the
+ * next life of it, which the master sent away because the job was over. */
+static void
+test_the_next_life_was_on_its_way(void **state)
+{
+    static const struct row rows[] = {
+        {"a server, and what it had",
+         {"c1 l1c s1 e71:1c x0:71", "x1!9 x3:1", "a"},
+         CAUSE_PROCESS,
+         1,
+         137},
+        {"a server and its copy",
+         {"c2 c1 l2c s2 l1c s1 e71:1c x0:71", "x2!9 x1!9 x3:1", "a"},
+         CAUSE_PROCESS,
+         1,
+         137},
+        {"next lives are sent away",
+         {"c2 l2c s2 c1 l1c s1 e71:1c x0:71", "x2!9 x1!9 x2:73 x1:73", "a"},
+         CAUSE_PROCESS,
+         1,
+         137},
+        {"a life that did not get in is followed by another",
+         {"c1 l1c s1 s1 e71:1c x0:71", "x1!9 x1:75", "a"},
+         CAUSE_PROCESS,
+         1,
+         137},
+        {"its own code", {"c1 l1c s1 e71:1c x0:71", "x1:76 x3:1", "a"}, CAUSE_PROCESS, 1, 76},
+        {"silent, and killed by us",
+         {"q1 l1s s1 e71:1s x0:71", "x1!9 x3:1", "a"},
+         CAUSE_SILENT,
+         1,
+         71},
+    };
+    struct psi_tiding end = tiding_of(PSI_TIDING_END, 1, 'c');
+    const struct psi_tiding joined = tiding_of(PSI_TIDING_JOINED, 1, 'n');
+
+    (void)state;
+    expect_all(rows, COUNT(rows), &plain);
+    end.code = 71;
+    for (int started = 0; started < 2; started++) {
+        struct cause_verdict verdict;
+        struct cause cause;
+
+        assert_true(cause_init(&cause, &plain));
+        cause_told(&cause, &joined);
+        cause_exited(&cause, 1, 0, SIGKILL);
+        cause_forgive(&cause, 1);
+        if (started == 1) { /* else some time later */
+            cause_started(&cause, 1);
+        }
+        cause_told(&cause, &end);
+        cause_open(&cause, 0);
+        for (uint32_t machine = 0; machine < MACHINES; machine++) {
+            cause_answered(&cause, machine);
+        }
+        assert_true(cause_settled(&cause, 0)); /* nothing is waited for */
+        verdict = cause_verdict(&cause);
+        assert_int_equal(verdict.kind, CAUSE_PROCESS);
+        assert_int_equal(verdict.code, 137);
+        assert_int_equal(verdict.before, started == 1);
+        cause_fini(&cause);
+    }
 }
 
 /* If this fails, a machine that was cut off or lost its power looks like a failing script. */
@@ -632,6 +724,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_the_next_life_was_on_its_way),
         cmocka_unit_test(test_machines),
         cmocka_unit_test(test_launcher_among_the_machines),
         cmocka_unit_test(test_machines_of_one_computer),

@@ -58,6 +58,7 @@ conclude(struct watch *watch, uint64_t now_ms)
         verdict.code =
             watch_shell_code(watch->slots[verdict.slot].code, watch->slots[verdict.slot].signal);
     }
+    watch->cause_before = verdict.before;
     watch_fail(watch, causes[verdict.kind], verdict.slot, verdict.code);
 }
 

@@ -1095,6 +1095,28 @@ test_server_that_comes_too_late(void **state)
     watch_fini(&job.watch);
 }
 
+/* If this fails, a server whose copy died with it is said to run, or its next life is to blame for the end. */
+static void
+test_its_copy_is_lost_when_it_is_started_again(void **state)
+{
+    struct psi_tiding end = {
+        .kind = PSI_TIDING_END, .role = PSI_TIDING_SERVER, .code = 71, .loss = PSI_LOSS_CLOSED};
+    struct job job;
+
+    (void)state;
+    run_lasting(&job);
+    tell_joined(&job, 1);
+    tell(&job, WATCH_EXITED, 1, 0, SIGKILL);
+    tell_news(&job, PSI_TIDING_AWAITED, 1);
+    expect(&job, "f1 s1.1");
+    tell(&job, WATCH_STARTED, 1, 0, 0);
+    watch_told(&job.watch, &end, job.now_ms);
+    tell(&job, WATCH_EXITED, 1, 73, 0);
+    expect(&job, "e1000");
+    assert_true(job.watch.cause_before);
+    finish(&job, 137, WATCH_CAUSE_PROCESS, 1);
+}
+
 /* If this fails, a job waits for ever for another server to take a lost one's part. */
 static void
 test_nobody_takes_its_part(void **state)
@@ -2094,6 +2116,7 @@ main(void)
         cmocka_unit_test(test_servers_are_restarted_one_after_the_other),
         cmocka_unit_test(test_servers_that_cannot_be_restarted),
         cmocka_unit_test(test_server_that_comes_too_late),
+        cmocka_unit_test(test_its_copy_is_lost_when_it_is_started_again),
         cmocka_unit_test(test_nobody_takes_its_part),
         cmocka_unit_test(test_short_lives_of_a_server_are_counted),
         cmocka_unit_test(test_foreign_servers_are_ended),

@@ -13,6 +13,7 @@
 #include "base/exit_code.h"
 #include "launch/link/link.h"
 #include "launch/link/notes.h"
+#include "launch/run/failovers.h"
 
 enum { LAST_LINE_MAX = 200 };
 
@@ -125,13 +126,39 @@ add_short_lives(const struct run *run, uint32_t slot, char *text_p, size_t size)
     }
 }
 
+/* What the master says of the loss beyond the loss itself: what it cost. */
+static const char *
+loss_costs(const struct run *run)
+{
+    const char *more = strstr(run->watch.inquest.end.text, "; ");
+
+    return more != NULL ? more : "";
+}
+
+/* A server that had ended, and was being started again when the job ended all the same. */
+static void
+tell_life_before(const struct run *run, uint32_t slot, char *text_p, size_t size)
+{
+    const char *why = failovers_why(run, slot);
+
+    if (why == NULL) {
+        snprintf(text_p, size, "%s", run->watch.inquest.end.text);
+    } else {
+        snprintf(text_p, size, "%s%s", why, loss_costs(run));
+    }
+}
+
 /* Of a server: what was lost with it, and the option that would have kept it, as the master tells it. */
 static void
 add_lost_part(const struct run *run, uint32_t slot, char *text_p, size_t size)
 {
-    const char *lost = strstr(run->watch.inquest.end.text, "; its part of table ");
+    const char *text = run->watch.inquest.end.text;
+    const char *lost = strstr(text, "; its part of table ");
     const size_t used = strlen(text_p);
 
+    if (lost == NULL) {
+        lost = strstr(text, "; not started again in ");
+    }
     if (role_of_slot(slot, run->plan->servers) == LAUNCH_SERVER && lost != NULL) {
         snprintf(text_p + used, size - used, "%s", lost);
     }
@@ -341,6 +368,10 @@ end_text(const struct run *run, char *text_p, size_t size)
         return;
     }
     end_text_exit(run, watch->cause_slot, slot->code, slot->signal, text, sizeof(text));
+    if (watch->cause_before) {
+        tell_life_before(run, watch->cause_slot, text_p, size);
+        return;
+    }
     switch (watch->cause) {
     case WATCH_CAUSE_NONE:
         text_p[0] = '\0';

@@ -450,7 +450,7 @@ report_end(struct run *run, uint64_t elapsed_ms)
     }
     end_text(run, text, sizeof(text));
     show_other_words(run);
-    if (end_text_last_word(run) == NULL &&
+    if (end_text_last_word(run) == NULL && !run->watch.cause_before &&
         (cause == WATCH_CAUSE_PROCESS || cause == WATCH_CAUSE_SERVICE_LEFT ||
          cause == WATCH_CAUSE_NEVER_JOINED || cause == WATCH_CAUSE_UNCLOSED ||
          (cause == WATCH_CAUSE_NOT_STARTED && run->processes[run->watch.cause_slot].pid != 0)) &&

@@ -480,8 +480,9 @@ lacked_a_port(const struct run *run)
     char tail[OUTPUT_TAIL_BYTES];
     bool said = false;
 
-    if (run->watch.cause != WATCH_CAUSE_PROCESS || !process->port_taken ||
-        process->output == NULL || process->end_ms - process->start_ms > quick_ms) {
+    if (run->watch.cause != WATCH_CAUSE_PROCESS || run->watch.cause_before ||
+        !process->port_taken || process->output == NULL ||
+        process->end_ms - process->start_ms > quick_ms) {
         return false;
     }
     output_tail(process->output, PORT_LINES, tail, sizeof(tail));
