@@ -99,7 +99,7 @@ struct feed {
     uint32_t workers;
     uint32_t servers;
     enum feed_phase phase;
-    char survived[128]; /* "2 fail-overs"; "": nothing */
+    char survived[128];              /* "2 fail-overs"; "": nothing */
     char load_host[FEED_HOST_BYTES]; /* "": of no machine it is known ... */
     double load;                     /* ... how many want to run there */
     uint32_t load_cores;

@@ -13,7 +13,6 @@
 #include "base/exit_code.h"
 #include "launch/link/link.h"
 #include "launch/link/notes.h"
-#include "launch/run/failovers.h"
 
 enum { LAST_LINE_MAX = 200 };
 
@@ -135,11 +134,23 @@ loss_costs(const struct run *run)
     return more != NULL ? more : "";
 }
 
+/* How the last life of a process ended that the job was to go on without; NULL: not known. */
+static const char *
+why_lost(const struct run *run, uint32_t slot)
+{
+    const char *why = NULL;
+
+    for (size_t i = 0; i < run->failover_count; i++) {
+        why = run->failovers[i].slot == slot ? run->failovers[i].why : why;
+    }
+    return why;
+}
+
 /* A server that had ended, and was being started again when the job ended all the same. */
 static void
 tell_life_before(const struct run *run, uint32_t slot, char *text_p, size_t size)
 {
-    const char *why = failovers_why(run, slot);
+    const char *why = why_lost(run, slot);
 
     if (why == NULL) {
         snprintf(text_p, size, "%s", run->watch.inquest.end.text);

@@ -300,17 +300,6 @@ failovers_survived(const struct run *run, char *text_p, size_t size)
     add_part(text_p, size, run->watch.workers_failed, "lost worker", "lost workers");
 }
 
-const char *
-failovers_why(const struct run *run, uint32_t slot)
-{
-    const char *why = NULL;
-
-    for (size_t i = 0; i < run->failover_count; i++) {
-        why = run->failovers[i].slot == slot ? run->failovers[i].why : why;
-    }
-    return why;
-}
-
 json_t *
 failovers_json(const struct run *run)
 {

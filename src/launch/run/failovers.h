@@ -36,9 +36,6 @@ void failovers_words(const struct failover *failovers, size_t count, const char 
 /* What the job has been through: "2 fail-overs, 1 lost worker"; "": nothing. */
 void failovers_survived(const struct run *run, char *text_p, size_t size);
 
-/* How the last life of a process ended that the job was to go on without; NULL: not known. */
-const char *failovers_why(const struct run *run, uint32_t slot);
-
 /* For result.json: a list. */
 json_t *failovers_json(const struct run *run);
 
