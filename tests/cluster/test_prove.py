@@ -133,12 +133,14 @@ def test_a_point_is_armed_by_the_environment():
 @pytest.mark.skipif(SANITIZED, reason="it has a build of its own, without sanitizers")
 @pytest.mark.parametrize("name", CELLS)
 def test_nothing_is_lost(name, tmp_path):
-    """If this fails, somebody who dies takes an acknowledged push along, counts one twice, changes a bit, or ends the job."""
+    """If this fails, somebody who dies takes an acknowledged push along, counts one twice, changes a bit, or ends the job; or a
+    job that two deaths may end does so by another's name."""
     if CELLS[name].way == "hosts" and missing():
         pytest.skip(missing())
     done = subprocess.run([sys.executable, PROVE / "prove.py", "--cell", name, "--out", tmp_path], capture_output=True, text=True,
                           timeout=180, check=False, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PSD_BIN": str(BUILD)})
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads(done.stdout)
-    assert record["verdict"] == "held", record
+    may_end = any(blow["may_end"] for blow in record["blows"])
+    assert record["verdict"] in (("held", "ended by name") if may_end else ("held",)), record
     assert [blow["killed"] for blow in record["blows"] if not blow["void"]], record

@@ -161,5 +161,8 @@ CELLS = {
     "bsp-server-and-master": cell("bsp", "shm", Blow("server"), Blow("master"), servers=3),
     "stale-master-promoting": cell("stale", "tcp", Blow("master", "master_promotion_ordered", provoke="server"), servers=3),
     "async-stopped-at-a-point": cell("async", "shm", Blow("server", "server_push_applied", passing=7, action="stop"), servers=3),
+    # By this seed server 2 is killed first; server 0, which has its copy, is the one that comes to the point.
+    "async-second-death": cell("async", "shm", Blow("server", "server_view_taken", provoke="server", may_end=True),
+                               servers=3)._replace(seed=234),
     "bsp-machine-cut-off": cell("bsp", "hosts", Blow("cut")),
 }
