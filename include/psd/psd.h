@@ -483,8 +483,8 @@ struct psd_node {
     uint32_t rank; /* rank of a worker, index of a server, 0 for the master */
     psd_node_state state;
     uint32_t incarnation;
-    uint64_t step;       /* last reported */
-    double steps_per_s;  /* over the last reports; NaN: step is not known (the master is new) */
+    uint64_t step;       /* last reported; not known if steps_per_s is NaN */
+    double steps_per_s;  /* over the last reports; NaN: the master is new, and has not heard yet */
     double value;        /* last reported scalar ... */
     char value_name[32]; /* ... and its name, "" if none */
     char address[72];

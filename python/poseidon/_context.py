@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import threading
 import time
@@ -35,11 +36,18 @@ class Node(NamedTuple):
     rank: int
     state: str  # missing, joined, running, done, lost
     incarnation: int
-    step: int  # last reported
-    steps_per_s: float
+    step: int | None  # last reported; None: the master is new, and has not heard yet
+    steps_per_s: float | None  # likewise
     value: float  # last reported ...
     value_name: str  # ... and its name
     address: str
+
+
+def _node(info: NodeInfo) -> Node:
+    is_known = not math.isnan(info.steps_per_s)
+    return Node(ROLES[info.role], info.rank, STATES[info.state], info.incarnation, info.step if is_known else None,
+                info.steps_per_s if is_known else None, info.value, info.value_name.decode(errors="replace"),
+                info.address.decode(errors="replace"))
 
 
 def _encode(text: Any) -> bytes | None:
@@ -188,10 +196,7 @@ class Context:
         found = (NodeInfo * _NODES_MAX)()
         count = c_size_t()
         self._calls.make(library().psd_nodes, self._check(), found, sizeof(NodeInfo), _NODES_MAX, byref(count))
-        return [Node(ROLES[node.role], node.rank, STATES[node.state], node.incarnation, node.step,
-                     node.steps_per_s, node.value, node.value_name.decode(errors="replace"),
-                     node.address.decode(errors="replace"))
-                for node in found[: min(count.value, _NODES_MAX)]]
+        return [_node(info) for info in found[: min(count.value, _NODES_MAX)]]
 
     # ---- save and load
 

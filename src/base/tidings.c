@@ -12,6 +12,7 @@
  *   place server 1 by -,- none in -,-
  *   crossed server 1 lane 0 number 100000003
  *   end 70 worker 3 silent: worker 3 (tcp://10.0.0.3:40112) lost: silent for 2000 ms
+ *   end 71 server 1 life 5f0c2a closed: server 1 (tcp://10.0.0.2:40113) lost: connection closed
  *
  * and what it is told:
  *
@@ -81,6 +82,18 @@ format_place(const struct psi_tiding *tiding, char line_p[PSI_TIDING_LINE])
                     tiding->rank, by, copies[tiding->place.state], copy);
 }
 
+static int
+format_end(const struct psi_tiding *tiding, char line_p[PSI_TIDING_LINE])
+{
+    char life[32] = "";
+
+    if (tiding->life != 0) {
+        snprintf(life, sizeof(life), "life %llx ", (unsigned long long)tiding->life);
+    }
+    return snprintf(line_p, PSI_TIDING_LINE, "end %d %s %u %s%s: %s", tiding->code,
+                    roles[tiding->role], tiding->rank, life, losses[tiding->loss], tiding->text);
+}
+
 size_t
 psi_tiding_format(const struct psi_tiding *tiding, char line_p[PSI_TIDING_LINE])
 {
@@ -109,8 +122,7 @@ psi_tiding_format(const struct psi_tiding *tiding, char line_p[PSI_TIDING_LINE])
                          losses[tiding->loss], tiding->text);
         break;
     case PSI_TIDING_END:
-        bytes = snprintf(line_p, PSI_TIDING_LINE, "end %d %s %u %s: %s", tiding->code, role,
-                         tiding->rank, losses[tiding->loss], tiding->text);
+        bytes = format_end(tiding, line_p);
         break;
     default:
         bytes =
@@ -137,18 +149,22 @@ find_word(const char *word, const char *const *list, size_t count, unsigned *pla
     return false;
 }
 
-/* "worker 3 silent: TEXT" */
+/* "worker 3 silent: TEXT", "server 1 life 5f0c2a closed: TEXT" */
 static bool
 parse_loss(const char *rest, struct psi_tiding *tiding_p)
 {
     const char *text = strstr(rest, ": ");
+    unsigned long long life = 0;
     char role[16];
     char loss[16];
     unsigned place;
 
-    if (text == NULL || sscanf(rest, "%15s %u %15[a-z_]", role, &tiding_p->rank, loss) != 3) {
+    if (text == NULL ||
+        (sscanf(rest, "%15s %u life %llx %15[a-z_]", role, &tiding_p->rank, &life, loss) != 4 &&
+         sscanf(rest, "%15s %u %15[a-z_]", role, &tiding_p->rank, loss) != 3)) {
         return false;
     }
+    tiding_p->life = life;
     snprintf(tiding_p->text, sizeof(tiding_p->text), "%.511s", text + 2);
     if (!find_word(loss, losses, COUNT(losses), &place)) {
         return false;

@@ -74,8 +74,8 @@ struct psi_tiding {
     uint32_t rank;
     uint32_t lane; /* CROSSED */
     uint64_t step;
-    uint64_t
-        life; /* the number that the process of a server drew; CROSSED: of a copy; 0: not told */
+    uint64_t life; /* JOINED, END: the number that the process of a server drew; CROSSED: of a copy;
+                      0: not told */
     int code;
     enum psi_loss loss;
     struct psi_tiding_place place;

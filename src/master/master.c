@@ -218,6 +218,7 @@ tell_end(const struct master *master)
     if (blamed != NULL) {
         tiding.role = blamed->role == PSI_ROLE_WORKER ? PSI_TIDING_WORKER : PSI_TIDING_SERVER;
         tiding.rank = master_process_index(master, blamed);
+        tiding.life = blamed->role == PSI_ROLE_WORKER ? 0 : blamed->process;
         tiding.loss = master->blamed_loss;
     }
     snprintf(tiding.text, sizeof(tiding.text), "%.500s", master->end_text);

@@ -1009,8 +1009,8 @@ test_tells_of_ends(void **state)
     expect_told(bed, "cut server 0\n");
     pass_ms(bed, 500, NULL);
     expect_told(bed, "lost server 0 closed: connection closed and not back in 500 ms\n"
-                     "end 71 server 0 closed: server 0 (test://lane0) lost: connection closed and "
-                     "not back in 500 ms\n");
+                     "end 71 server 0 life 10000 closed: server 0 (test://lane0) lost: "
+                     "connection closed and not back in 500 ms\n");
     hang_up(bed->worker[1], "it heard of the end");
     expect_told(bed, "");
     assert_over(bed, PSI_EXIT_SERVER_LOST, "connection closed");

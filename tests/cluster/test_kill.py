@@ -52,7 +52,7 @@ def last_line(start, *options, workers=2, command=("--die", "1:done:3")):
 
 def test_the_last_line_names_what_would_have_helped(start):
     """If this fails, whoever loses a job to one killed worker is not told the option with which the others go on."""
-    assert "was killed by signal 9 (Killed); with --on_worker_death=continue the others go on without it; logs in " in \
+    assert "was killed by signal 9 (Killed); with --on_worker_death=continue the others would have gone on without it; logs in " in \
         last_line(start)
 
 
@@ -66,6 +66,28 @@ def test_the_last_line_names_what_would_have_helped(start):
 def test_the_last_line_names_nothing_that_does_not_help(start, options, workers, command):
     """If this fails, somebody is told to add an option that would have changed nothing, or that he has decided about."""
     assert "on_worker_death" not in last_line(start, *options, workers=workers, command=command)
+
+
+def test_the_last_line_of_a_job_that_had_not_begun(start):
+    """If this fails, somebody is told to go on without a worker that the others would have waited for."""
+    job = start(*BRISK, "--workers", 2, "--", "sh", "-c", 'if [ "$PSD_RANK" = 0 ]; then exec sleep 1000; fi; exec "$@"', "sh",
+                *python_worker("--steps", 1000))
+    wait_for(lambda: any(node["role"] == "worker" and node["rank"] == 1 and node["state"] == "joined"
+                         for node in nodes_at(job.master_address())), 60, "worker 1 in the job")
+    os.kill(job.pid_of("worker1"), signal.SIGKILL)
+    assert job.wait() == 137 and "on_worker_death" not in job.stderr().splitlines()[-1], job.stderr()
+
+
+def test_the_last_line_when_all_were_killed(start):
+    """If this fails, somebody is told that others would have gone on when there were none."""
+    job = start(*BRISK, "--workers", 2, "--", *python_worker("--steps", 100_000))
+    job.wait_for_step(1, 3)
+    master, pids = job.pid_of("master"), [job.pid_of(f"worker{rank}") for rank in range(2)]
+    os.kill(master, signal.SIGSTOP)  # it ends nothing before both are dead
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    os.kill(master, signal.SIGCONT)
+    assert job.wait() == 137 and "on_worker_death" not in job.stderr().splitlines()[-1], job.stderr()
 
 
 @pytest.mark.parametrize("moment,rank", [

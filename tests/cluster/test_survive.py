@@ -100,7 +100,7 @@ def test_silent_server_makes_room_for_another_life(start):
     job.wait_for_output("step 4\n", 2)
     os.kill(job.pid_of("server1"), signal.SIGSTOP)
     assert job.wait(60) == 0, job.stdout() + job.stderr()
-    assert re.search(rf"server 1 \(pid \d+\) was silent for {DEAD_MS} ms and is killed; it is started again", job.stderr())
+    assert re.search(rf"server 1 \(pid \d+\) was silent for {DEAD_MS} ms and was killed; it is started again", job.stderr())
     assert [one["process"] for one in result(job)["failovers"]] == ["server1"]
 
 

@@ -253,7 +253,7 @@ def test_without_copies_the_option_is_named(start, servers, replicas, options, s
 @pytest.mark.parametrize("heard", ["one by one", "at once"])
 def test_all_servers_killed_together(start, heard):
     """If this fails, the end of a job that lost everything is told in more than one way, or one that is not true."""
-    job = train(start)
+    job = train(start, arguments=(*UPDATES, *STAYS))
     job.wait_for_output("step 4\n", 2)
     wait_until_whole(job, 2)
     pids = [job.pid_of(f"server{rank}") for rank in range(2)]

@@ -78,7 +78,7 @@ def test_machine_of_master_and_server_is_lost(launch, four_hosts, kind, servers,
     assert f"master goes from host3 to {to}" in job.stderr()
     address = rf"tcp://10\.213\.0\.{to[4:]}:\d+"
     assert re.search(rf"the master listens at {address} now", job.stderr())
-    assert re.search(rf"psd_run: .*(died 2 times|was back on {to})", job.stderr())
+    assert re.search(rf"psd_run: .*(died twice|was back on {to})", job.stderr())
     told = {failover["process"]: failover for failover in result(job)["failovers"]}
     assert told["master"]["to"] == to and 4 < told["master"]["seconds"] < AIM_S
     assert "server0" in told

@@ -33,7 +33,9 @@ class MnistRun(Run):
         """As the master knows them; what it told last, while it is away."""
         if self.job is not None and not self.has_ended():
             nodes = nodes_at(self.job.master_address())
-            self.known = [node["step"] for node in nodes if node["role"] == "worker"] or self.known
+            told = [node["step"] for node in nodes if node["role"] == "worker"]
+            if told and None not in told:  # a master that has just returned knows no steps
+                self.known = told
         return self.known
 
     def pushes(self):

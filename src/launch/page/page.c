@@ -315,6 +315,15 @@ has_hung_up(int fd)
     return said == 0 || (said < 0 && errno != EAGAIN && errno != EINTR);
 }
 
+/* It may wait for an answer, which it gets if there is time for it. */
+static bool
+will_say_no_more(int fd)
+{
+    struct pollfd look = {.fd = fd, .events = POLLRDHUP};
+
+    return poll(&look, 1, 0) == 1;
+}
+
 /* The next one who is still there, or -1. A neighbour who opens and closes connections as fast as he can
  * fills the kernel's queue with those that he has closed, and what comes to a full queue is dropped: they
  * leave it at once, without waiting for the pace. */
@@ -330,6 +339,7 @@ accept_next(struct page *page, uint64_t now_ms, int *gone)
             (*gone)++;
         }
         if (*gone >= GONE_MAX) {
+            turn_deaf(page, now_ms + PACE_MS);
             return -1;
         }
         fd = accept4(page->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -378,12 +388,16 @@ accept_some(struct page *page, uint64_t now_ms)
         if (fd < 0) {
             return;
         }
-        if (!guests_may_come(&page->guests)) {
+        if (guests_may_come(&page->guests)) {
+            let_in(page, fd);
+        } else if (will_say_no_more(fd)) {
+            close(fd);
+            gone++;
+        } else {
             page->next = fd;
             turn_deaf(page, now_ms + PACE_MS);
             return;
         }
-        let_in(page, fd);
     }
 }
 

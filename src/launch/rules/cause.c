@@ -205,11 +205,20 @@ find_blamed(const struct cause *cause, uint32_t *slot_p)
            cause_slot_of(&cause->config, &cause->end, slot_p);
 }
 
-/* Started in the place of a member, and not let in: what the master says is of the one before it. */
+/* What the master says is of the life before this one: this one has not been let in, or has been told to
+ * stand by until the job knows what becomes of the part. */
 static bool
-is_not_in_yet(const struct cause_process *process)
+is_of_before(const struct cause *cause, uint32_t slot)
 {
-    return process->before.was && !process->joined;
+    const struct cause_process *process = &cause->processes[slot];
+    const uint64_t ended = cause->end.life;
+    uint32_t blamed;
+
+    if (!process->before.was || !process->joined) {
+        return process->before.was;
+    }
+    return find_blamed(cause, &blamed) && blamed == slot && ended != 0 && process->life != 0 &&
+           ended != process->life;
 }
 
 static bool
@@ -252,20 +261,31 @@ passes_on(const struct cause *cause, uint32_t slot)
             process->code == PSI_EXIT_START_TIMEOUT);
 }
 
+/* Started in the place of a member, and sent away, or told to leave, because the job was over. One that fails by itself
+ * ends with another code. */
+static bool
+was_sent_away(const struct cause *cause, uint32_t slot)
+{
+    const struct cause_process *process = &cause->processes[slot];
+
+    return is_daemon(cause, slot) && is_of_before(cause, slot) && process->signal == 0 &&
+           process->code >= PSI_EXIT_WORKER_LOST && process->code <= PSI_EXIT_FENCED;
+}
+
 /* Whether it ended after the master had ended the job: the master had not missed it before, or sent it
- * away because the job was over. */
+ * away. */
 static bool
 ended_after_the_job(const struct cause *cause, uint32_t slot)
 {
     const struct cause_process *process = &cause->processes[slot];
     uint32_t blamed;
 
-    if (slot != 0 && cause->end_at != 0 && is_daemon(cause, slot) && is_not_in_yet(process)) {
-        return true;
+    if (slot == 0 || cause->end_at == 0) {
+        return false;
     }
-    return slot != 0 && cause->end_at != 0 && process->joined && !process->done &&
-           !(find_blamed(cause, &blamed) && blamed == slot) &&
-           (process->cut_at == 0 || process->cut_at > cause->end_at);
+    return was_sent_away(cause, slot) ||
+           (process->joined && !process->done && !(find_blamed(cause, &blamed) && blamed == slot) &&
+            (process->cut_at == 0 || process->cut_at > cause->end_at));
 }
 
 /* The master will say something about it, in its own order: it was a member, and is gone. Whoever
@@ -309,7 +329,7 @@ has_questions(const struct cause *cause)
     }
     if (find_blamed(cause, &blamed) && !lives_on(cause->end.loss) &&
         cause->processes[blamed].exit_at == 0 && !cause->processes[blamed].forgiven &&
-        !is_not_in_yet(&cause->processes[blamed])) {
+        !is_of_before(cause, blamed)) {
         return true; /* how it ended is on its way */
     }
     for (uint32_t slot = 0; slot < cause_slots(cause); slot++) {
@@ -386,19 +406,21 @@ blame_before(const struct cause *cause, uint32_t slot, struct cause_verdict *ver
     const struct cause_process *process = &cause->processes[slot];
     struct cause_before last = process->before;
 
-    if (!is_not_in_yet(process)) {
+    if (!is_of_before(cause, slot)) {
         last = (struct cause_before){.ended = process->forgiven && process->joined &&
                                               process->exit_at != 0,
+                                     .rolled = process->rolled,
                                      .code = process->code,
                                      .signal = process->signal};
     }
-    if (!last.ended || cause->end.loss != PSI_LOSS_CLOSED || !is_daemon(cause, slot)) {
+    if (!last.ended || last.rolled || cause->end.loss != PSI_LOSS_CLOSED ||
+        !is_daemon(cause, slot)) {
         return false;
     }
     *verdict_p = (struct cause_verdict){.kind = CAUSE_PROCESS,
                                         .slot = slot,
                                         .code = last.signal != 0 ? 128 + last.signal : last.code,
-                                        .before = is_not_in_yet(process)};
+                                        .before = is_of_before(cause, slot)};
     return true;
 }
 
@@ -422,7 +444,7 @@ blame_as_told(const struct cause *cause)
     if (blame_before(cause, slot, &verdict)) {
         return verdict;
     }
-    if (cause->processes[slot].forgiven || is_not_in_yet(&cause->processes[slot]) ||
+    if (cause->processes[slot].forgiven || is_of_before(cause, slot) ||
         (cause->end.loss == PSI_LOSS_GAVE_UP && is_daemon(cause, slot))) {
         return (struct cause_verdict){.kind = CAUSE_VERDICT, .slot = slot, .code = code};
     }
@@ -463,7 +485,7 @@ blame_process(const struct cause *cause)
         return (struct cause_verdict){.kind = CAUSE_SILENT,
                                       .slot = silent,
                                       .code = role_code(cause, silent),
-                                      .before = is_not_in_yet(&cause->processes[silent])};
+                                      .before = is_of_before(cause, silent)};
     }
     if (misses_master(cause) && master->exit_at == 0 && cause->end_at == 0) {
         return (struct cause_verdict){

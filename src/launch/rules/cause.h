@@ -51,21 +51,22 @@ enum cause_kind {
 struct cause_verdict {
     enum cause_kind kind;
     uint32_t slot;
-    int code; /* exit code of the job */
-    bool
-        before; /* PROCESS, SILENT: not the life of slot that is there now, but the last member before it */
+    int code;    /* exit code of the job */
+    bool before; /* PROCESS, SILENT: the last life that was a member, not the one there is now */
 };
 
 /* How the last life of a process ended that was a member. */
 struct cause_before {
     bool was;   /* there was one */
     bool ended; /* ... and its end was seen; else it was lost with its machine */
+    bool rolled;
     int code;
     int signal;
 };
 
 /* What is known of a process. Moments are numbers in the order of the news; 0: never. */
 struct cause_process {
+    uint64_t life; /* of a server that joined: the number that its process drew; 0: not told */
     bool joined;   /* became a member of the job */
     bool done;     /* said goodbye */
     bool quiet;    /* the master has not heard of it for a while */
@@ -75,6 +76,7 @@ struct cause_process {
     int signal;
     uint64_t cut_at;
     enum psi_loss loss; /* as the master tells it */
+    bool rolled;        /* killed because it is to be restarted: never the cause */
     struct cause_before before;
 };
 
@@ -115,6 +117,7 @@ void cause_place(struct cause *cause, uint32_t machine, uint32_t computer);
 
 /* News, in the order in which they come: cause_news.c. */
 void cause_started(struct cause *cause, uint32_t slot); /* a new life */
+void cause_rolled(struct cause *cause, uint32_t slot);  /* it is killed to be restarted */
 void cause_exited(struct cause *cause, uint32_t slot, int code, int signal);
 void cause_told(struct cause *cause, const struct psi_tiding *tiding);
 void cause_machine_lost(struct cause *cause, uint32_t machine, const struct cause_loss *loss);

@@ -46,10 +46,19 @@ cause_started(struct cause *cause, uint32_t slot)
     struct cause_before before = last->before;
 
     if (last->joined) {
-        before = (struct cause_before){
-            .was = true, .ended = last->exit_at != 0, .code = last->code, .signal = last->signal};
+        before = (struct cause_before){.was = true,
+                                       .ended = last->exit_at != 0,
+                                       .rolled = last->rolled,
+                                       .code = last->code,
+                                       .signal = last->signal};
     }
     cause->processes[slot] = (struct cause_process){.before = before};
+}
+
+void
+cause_rolled(struct cause *cause, uint32_t slot)
+{
+    cause->processes[slot].rolled = true;
 }
 
 void
@@ -106,6 +115,7 @@ cause_told(struct cause *cause, const struct psi_tiding *tiding)
     switch (tiding->kind) {
     case PSI_TIDING_JOINED:
         process->joined = true;
+        process->life = tiding->life;
         process->cut_at = 0;
         process->quiet = false;
         process->loss = PSI_LOSS_NONE;

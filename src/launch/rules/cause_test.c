@@ -13,6 +13,7 @@
  *   q5 h5  quiet, heard             L1s L1c    machine 1 is lost: silent, its line was closed
  *   l5s    lost: s silent, c closed, g gave up
  *   s1     the master awaits another life of 1, which is started when the last one has ended
+ *   r1     1 is killed because it is to be restarted
  *   e70:5s the master ends the job with 70 because of 5; e124:0n: because of nobody
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -40,6 +41,7 @@ struct row {
     enum cause_kind kind;
     uint32_t slot;
     int code;
+    bool before;
 };
 
 struct play {
@@ -187,6 +189,9 @@ take(struct play *play, const char *word)
         return take_exit(play, word);
     case 's':
         return start_again(play, number);
+    case 'r':
+        cause_rolled(&play->cause, number);
+        break;
     default:
         fail_msg("%s: no news", word);
     }
@@ -241,10 +246,12 @@ expect_verdict(struct play *play, char words[][16], size_t count, const struct c
             strncat(order, " ", sizeof(order) - strlen(order) - 1);
         }
         if (!play->over || play->verdict.kind != row->kind || play->verdict.slot != row->slot ||
-            play->verdict.code != row->code) {
-            fail_msg("%s: in the order %s: %s kind %d slot %u code %d, not kind %d slot %u code %d",
+            play->verdict.code != row->code || play->verdict.before != row->before) {
+            fail_msg("%s: in the order %s: %s kind %d slot %u code %d%s, not kind %d slot %u code "
+                     "%d%s",
                      row->what, order, play->over ? "" : "(not over)", (int)play->verdict.kind,
-                     play->verdict.slot, play->verdict.code, (int)row->kind, row->slot, row->code);
+                     play->verdict.slot, play->verdict.code, play->verdict.before ? " before" : "",
+                     (int)row->kind, row->slot, row->code, row->before ? " before" : "");
         }
     }
     cause_fini(&play->cause);
@@ -385,28 +392,48 @@ test_the_next_life_was_on_its_way(void **state)
          {"c1 l1c s1 e71:1c x0:71", "x1!9 x3:1", "a"},
          CAUSE_PROCESS,
          1,
-         137},
+         137,
+         true},
         {"a server and its copy",
          {"c2 c1 l2c s2 l1c s1 e71:1c x0:71", "x2!9 x1!9 x3:1", "a"},
          CAUSE_PROCESS,
          1,
-         137},
+         137,
+         true},
         {"next lives are sent away",
          {"c2 l2c s2 c1 l1c s1 e71:1c x0:71", "x2!9 x1!9 x2:73 x1:73", "a"},
          CAUSE_PROCESS,
          1,
-         137},
+         137,
+         true},
         {"a life that did not get in is followed by another",
          {"c1 l1c s1 s1 e71:1c x0:71", "x1!9 x1:75", "a"},
          CAUSE_PROCESS,
          1,
-         137},
-        {"its own code", {"c1 l1c s1 e71:1c x0:71", "x1:76 x3:1", "a"}, CAUSE_PROCESS, 1, 76},
+         137,
+         true},
+        {"its own code", {"c1 l1c s1 e71:1c x0:71", "x1:76 x3:1", "a"}, CAUSE_PROCESS, 1, 76, true},
+        {"a next life that cannot start",
+         {"c1 l1c x1!9 s1 x1:3 e71:1c x0:71", "x3:1", "a"},
+         CAUSE_PROCESS,
+         1,
+         3},
+        {"a next life that was let in",
+         {"c1 l1c x1!9 s1 j1 x1!6 c1 l1c e71:1c x0:71", "x3:1", "a"},
+         CAUSE_PROCESS,
+         1,
+         134},
+        {"restarted on purpose",
+         {"r1 c1 l1c x1!9 s1 e71:1c x0:71", "x3:1", "a"},
+         CAUSE_VERDICT,
+         1,
+         71},
         {"silent, and killed by us",
          {"q1 l1s s1 e71:1s x0:71", "x1!9 x3:1", "a"},
          CAUSE_SILENT,
          1,
-         71},
+         71,
+         true},
     };
     struct psi_tiding end = tiding_of(PSI_TIDING_END, 1, 'c');
     const struct psi_tiding joined = tiding_of(PSI_TIDING_JOINED, 1, 'n');
@@ -435,6 +462,45 @@ test_the_next_life_was_on_its_way(void **state)
         assert_int_equal(verdict.kind, CAUSE_PROCESS);
         assert_int_equal(verdict.code, 137);
         assert_int_equal(verdict.before, started == 1);
+        cause_fini(&cause);
+    }
+}
+
+/* If this fails, a next life of a server that was told to stand by is blamed for what the last one took along. */
+static void
+test_the_next_life_stood_by(void **state)
+{
+    struct psi_tiding joined = tiding_of(PSI_TIDING_JOINED, 1, 'n');
+    struct psi_tiding end = tiding_of(PSI_TIDING_END, 1, 'c');
+
+    (void)state;
+    end.code = 71;
+    for (int is_over = 0; is_over < 2; is_over++) {
+        struct cause_verdict verdict;
+        struct cause cause;
+
+        assert_true(cause_init(&cause, &plain));
+        joined.life = end.life = 5;
+        cause_told(&cause, &joined);
+        cause_exited(&cause, 1, 0, SIGKILL);
+        cause_forgive(&cause, 1);
+        cause_started(&cause, 1);
+        joined.life = 6;
+        cause_told(&cause, &joined);
+        cause_told(&cause, &end);
+        if (is_over == 1) {
+            cause_exited(&cause, 1, 71, 0);
+        }
+        cause_open(&cause, 0);
+        for (uint32_t machine = 0; machine < MACHINES; machine++) {
+            cause_answered(&cause, machine);
+        }
+        assert_true(cause_settled(&cause, 0)); /* nothing is waited for */
+        verdict = cause_verdict(&cause);
+        assert_int_equal(verdict.kind, CAUSE_PROCESS);
+        assert_int_equal(verdict.slot, 1);
+        assert_int_equal(verdict.code, 137);
+        assert_true(verdict.before);
         cause_fini(&cause);
     }
 }
@@ -725,6 +791,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_processes),
         cmocka_unit_test(test_the_next_life_was_on_its_way),
+        cmocka_unit_test(test_the_next_life_stood_by),
         cmocka_unit_test(test_machines),
         cmocka_unit_test(test_launcher_among_the_machines),
         cmocka_unit_test(test_machines_of_one_computer),

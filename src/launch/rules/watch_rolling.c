@@ -142,6 +142,7 @@ kill_next(struct watch *watch, uint64_t now_ms)
     rolling->killed_ms = now_ms;
     rolling->deadline_ms = now_ms + rolling->limit_ms;
     server->is_rolled = true;
+    cause_rolled(&watch->inquest, rolling->slot);
     enter(watch, ROLLING_KILLED);
     watch->ops->signal(watch->context, rolling->slot, SIGKILL);
 }

@@ -173,9 +173,8 @@ struct watch {
 
     enum watch_cause cause;
     uint32_t cause_slot;
-    bool
-        cause_before; /* it is not the life of cause_slot that is there now, but the one before it */
-    int cause_code;   /* exit code of psd_run, 0 while all is well */
+    bool cause_before; /* it was the life of cause_slot before the one that there is now */
+    int cause_code;    /* exit code of psd_run, 0 while all is well */
 };
 
 struct watch_slot {

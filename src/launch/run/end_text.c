@@ -118,7 +118,7 @@ add_short_lives(const struct run *run, uint32_t slot, char *text_p, size_t size)
     const uint32_t allowed = run->watch.config.server_restarts;
 
     if (role_of_slot(slot, run->plan->servers) == LAUNCH_SERVER && allowed > 0 &&
-        state->hasty >= allowed) {
+        state->hasty >= allowed && state->restart_ms == 0) {
         snprintf(text_p + used, size - used,
                  "; it was not started again: %u short %s before this one (--server_restarts)",
                  state->hasty, state->hasty == 1 ? "life" : "lives");
@@ -164,10 +164,10 @@ static void
 add_lost_part(const struct run *run, uint32_t slot, char *text_p, size_t size)
 {
     const char *text = run->watch.inquest.end.text;
-    const char *lost = strstr(text, "; its part of table ");
+    const char *lost = strstr(text, "; its part of ");
     const size_t used = strlen(text_p);
 
-    if (lost == NULL) {
+    if (lost == NULL && strstr(text_p, "; it was not started again") == NULL) {
         lost = strstr(text, "; not started again in ");
     }
     if (role_of_slot(slot, run->plan->servers) == LAUNCH_SERVER && lost != NULL) {
@@ -192,6 +192,24 @@ was_killed(const struct watch_slot *state)
     }
 }
 
+/* Was the job under way, and had workers that nobody killed? */
+static bool
+had_others(const struct run *run)
+{
+    bool others = false;
+
+    for (uint32_t slot = 1 + run->plan->servers; slot < run->slots; slot++) {
+        const struct watch_slot *worker = &run->watch.slots[slot];
+
+        if (!worker->joined) {
+            return false; /* it would have gone on waiting for this one */
+        }
+        /* psd_run asks with SIGTERM; who was killed at the same moment did not hear it. */
+        others = others || !was_killed(worker) || (worker->asked && worker->signal != SIGKILL);
+    }
+    return others;
+}
+
 /* The option with which the others would have gone on, if nobody has chosen another. */
 static void
 add_continue(const struct run *run, const char *what, char *text_p, size_t size)
@@ -200,9 +218,10 @@ add_continue(const struct run *run, const char *what, char *text_p, size_t size)
     const size_t used = strlen(text_p);
 
     if (config->on_worker_death == WATCH_FAIL && !config->is_policy_told && !config->foreign &&
-        config->workers > 1 && !run->args->begins_anew) {
+        !run->args->begins_anew && had_others(run)) {
         snprintf(text_p + used, size - used,
-                 "; with --on_worker_death=continue the others go on without %s", what);
+                 "; with --on_worker_death=continue the others would have gone on without %s",
+                 what);
     }
 }
 
@@ -217,8 +236,7 @@ tell_process_cause(const struct run *run, uint32_t slot, char *text_p, size_t si
         add_last_line(run, slot, text_p, size);
         add_short_lives(run, slot, text_p, size);
         add_lost_part(run, slot, text_p, size);
-        if (role_of_slot(slot, run->plan->servers) == LAUNCH_WORKER && state->joined &&
-            was_killed(state)) {
+        if (role_of_slot(slot, run->plan->servers) == LAUNCH_WORKER && was_killed(state)) {
             add_continue(run, "it", text_p, size);
         }
     }

@@ -102,9 +102,9 @@ failovers_begin(struct run *run, uint32_t slot)
 
         end_text_name(run, slot, who, sizeof(who));
         if (run->watch.inquest.processes[slot].loss == PSI_LOSS_UNREACHED) {
-            snprintf(why, sizeof(why), "%.100s was not reached by the workers and is killed", who);
+            snprintf(why, sizeof(why), "%.100s was not reached by the workers and was killed", who);
         } else {
-            snprintf(why, sizeof(why), "%.100s was silent for %llu ms and is killed", who,
+            snprintf(why, sizeof(why), "%.100s was silent for %llu ms and was killed", who,
                      (unsigned long long)(slot == 0 ? status_silence_ms(&run->status)
                                                     : run->watch.config.silence_ms));
         }
@@ -244,22 +244,23 @@ failovers_words(const struct failover *failovers, size_t count, const char *name
     const struct deaths deaths = count_deaths(failovers, count);
     const struct failover *longest = deaths.longest;
     char took[32];
+    char times[32];
 
     text_p[0] = '\0';
     if (deaths.count == 0) {
         return;
     }
     failovers_duration(took_ms(longest), took, sizeof(took));
+    snprintf(times, sizeof(times), deaths.count == 2 ? "twice" : "%zu times", deaths.count);
     if (deaths.count == 1) {
         snprintf(text_p, size, "%s died and was back%s%.100s after %s", name_of_longest,
                  longest->to != NULL ? " on " : "", longest->to != NULL ? longest->to : "", took);
     } else if (deaths.of_one) {
-        snprintf(text_p, size, "%s died %zu times and was back within %s each time",
-                 name_of_longest, deaths.count, took);
+        snprintf(text_p, size, "%s died %s and was back within %s each time", name_of_longest,
+                 times, took);
     } else {
-        snprintf(text_p, size,
-                 "%s died %zu times and were back within %s each time (%s took longest)",
-                 deaths.of_master > 0 ? "servers and the master" : "servers", deaths.count, took,
+        snprintf(text_p, size, "%s died %s and were back within %s each time (%s took longest)",
+                 deaths.of_master > 0 ? "servers and the master" : "servers", times, took,
                  name_of_longest);
     }
 }
@@ -273,14 +274,14 @@ failovers_text(const struct run *run, char *text_p, size_t size)
                     longest != NULL ? run->processes[longest->slot].name : "", text_p, size);
 }
 
-/* ", 2 fail-overs" */
+/* " and 2 fail-overs" */
 static void
 add_part(char *text_p, size_t size, uint32_t count, const char *one, const char *many)
 {
     const size_t used = strlen(text_p);
 
     if (count > 0) {
-        snprintf(text_p + used, size - used, "%s%u %s", used > 0 ? ", " : "", count,
+        snprintf(text_p + used, size - used, "%s%u %s", used > 0 ? " and " : "", count,
                  count == 1 ? one : many);
     }
 }
@@ -294,6 +295,9 @@ failovers_survived(const struct run *run, char *text_p, size_t size)
         restarts += run->watch.slots[slot].restarts;
     }
     text_p[0] = '\0';
+    if (run->watch.cause != WATCH_CAUSE_NONE) {
+        return; /* it has not survived the last one */
+    }
     add_part(text_p, size, (uint32_t)count_deaths(run->failovers, run->failover_count).count,
              "fail-over", "fail-overs");
     add_part(text_p, size, restarts, "restart of a worker", "restarts of workers");

@@ -33,7 +33,7 @@ void failovers_text(const struct run *run, char *text_p, size_t size);
 void failovers_words(const struct failover *failovers, size_t count, const char *name_of_longest,
                      char *text_p, size_t size);
 
-/* What the job has been through: "2 fail-overs, 1 lost worker"; "": nothing. */
+/* What the job has been through: "2 fail-overs and 1 lost worker"; "": nothing. */
 void failovers_survived(const struct run *run, char *text_p, size_t size);
 
 /* For result.json: a list. */

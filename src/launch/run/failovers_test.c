@@ -1,5 +1,5 @@
 /*
- * failovers_test.c - how often somebody died and how soon he was back, in words that mean something.
+ * failovers_test.c - how often a process died and how soon it was back, in words that mean something.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -45,7 +45,7 @@ test_words(void **state)
     expect(&one, 1, "server0", "server0 died and was back on node2 after 40 ms");
     one.back_ms = 0;
     expect(&one, 1, "", "");
-    expect(same, 2, "server0", "server0 died 2 times and was back within 40 ms each time");
+    expect(same, 2, "server0", "server0 died twice and was back within 40 ms each time");
     expect(several, 3, "master",
            "servers and the master died 3 times and were back within 2.2 s each time (master took "
            "longest)");
