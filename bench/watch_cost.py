@@ -7,7 +7,8 @@
 Jobs run in pairs, one --unwatched and one with everything: a page with a client that reads all of it and renders nothing, /metrics
 asked for every 5 s as a Prometheus would, and a trace of 20 steps once. Which of the two comes first changes from pair to pair. It is
 processor time, which other programs on the machine change less than the clock; printed are each pair, and the median of their
-ratios with the range in which the middle half of them lies.
+ratios with the range in which the middle half of them lies. Jobs take some seconds: the page is opened and the report written once,
+which is much in a job of one second.
 
 mnist      the example: 2 workers, 2 servers
 push_pull  2 workers, 1 server, 1 MB in each step"""
@@ -137,8 +138,8 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", type=pathlib.Path, default=TREE / "bin", help="directory of psd_run [bin]")
     parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--epochs", type=int, default=20, help="of mnist [20]")
-    parser.add_argument("--steps", type=int, default=6000, help="of push_pull [6000]")
+    parser.add_argument("--epochs", type=int, default=100, help="of mnist [100]")
+    parser.add_argument("--steps", type=int, default=30000, help="of push_pull [30000]")
     parser.add_argument("what", nargs="*", default=["mnist", "push_pull"], help="[both]")
     args = parser.parse_args()
     psd_run = args.programs.resolve() / "psd_run"
