@@ -436,8 +436,8 @@ PSD_API psd_status psd_global_step(psd_context *context, uint64_t add, uint64_t 
  * psd_report - tell the job how this worker is doing: a named number (loss, accuracy, samples per
  * second), as of a step. psd_run keeps a curve of each name; psd_nodes() shows the last number, or
  * the last loss once a "loss" was reported. Never blocks: what is reported is told every half
- * second, and of more than 256 numbers in that time the oldest are lost, as are those under more
- * than 64 names (the metric points_untold counts them). A value may be NaN.
+ * second, and of more than 256 numbers in that time the oldest are lost (the metric points_untold
+ * counts them). psd_run keeps curves of 1,024 names of a worker. A value may be NaN.
  *
  *   step  is 2^62 at most.
  *   name  is cut after 31 bytes, before a character that does not fit. "" or NULL: only the step

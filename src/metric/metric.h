@@ -89,7 +89,7 @@ enum psi_metric_who {
     X(33, SEAL_TIME, seal_time, COUNTER, "nanoseconds", WORKER | LANE | MASTER,                    \
       "time spent encrypting, decrypting and moving encrypted bytes")                              \
     X(34, POINTS_UNTOLD, points_untold, COUNTER, "numbers", WORKER,                                \
-      "reported numbers that were lost: under more than 64 names, or too many at a time")          \
+      "reported numbers that were lost: too many at a time")                                       \
     X(35, STEPS_EXPECTED, steps_expected, GAUGE, "steps", WORKER,                                  \
       "the step at which the program says that it will end; 0: it does not say")                   \
     X(36, COPY_QUEUE, copy_queue, GAUGE, "bytes", LANE, "changes that its copy may not have yet")  \

@@ -46,9 +46,9 @@ enum {
     PSI_RESULTS_MAX = 1024,
     PSI_STEP_ADDS_MAX = 256,    /* STEP_ADDs of one worker under way: so many answers are kept */
     PSI_METRICS_TOLD_MAX = 128, /* a later version may have more than we do */
-    PSI_SCALARS_MAX = 64,       /* names that one worker may report under ... */
-    PSI_SCALAR_NAME_MAX = 32,   /* ... with their NULs */
-    PSI_POINTS_MAX = 256,       /* of these, in one METRICS */
+    PSI_POINTS_MAX = 256,       /* numbers that a worker reported, in one METRICS, ... */
+    PSI_SCALARS_MAX = 256,      /* ... each under a name of its own at most, ... */
+    PSI_SCALAR_NAME_MAX = 32,   /* ... with its NUL */
     PSI_STEPS_MAX = 64,         /* steps of which one METRICS tells the times */
     PSI_TRAFFIC_MAX = 64,       /* servers, and tables, whose traffic a worker tells */
     PSI_WAITED_MAX = 64,        /* workers of whom a lane tells how long it waited for them */

@@ -233,12 +233,14 @@ struct psd_table {
 
 /* What a worker reports under names, and has not told yet. */
 struct scalars {
-    bool reported; /* ever */
-    uint32_t names;
-    char name[PSI_SCALARS_MAX][PSI_SCALAR_NAME_MAX];
-    uint64_t points;                        /* since ever ... */
-    uint64_t told;                          /* ... of which so many were told, or lost */
-    struct psi_point point[PSI_POINTS_MAX]; /* [number % PSI_POINTS_MAX], of the last */
+    bool reported;   /* ever */
+    uint64_t points; /* since ever ... */
+    uint64_t told;   /* ... of which so many were told, or lost */
+    struct scalar {
+        char name[PSI_SCALAR_NAME_MAX]; /* zeroes behind its end */
+        uint64_t step;
+        double value;
+    } scalar[PSI_POINTS_MAX]; /* [number % PSI_POINTS_MAX], of the last */
 };
 
 /* For a timeline: what was pushed, and what the program marked. */

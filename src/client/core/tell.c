@@ -21,22 +21,6 @@ is_for_ping(const struct psi_client *client, const char *name)
     return strcmp(client->ping.name, "loss") != 0 || strcmp(name, "loss") == 0;
 }
 
-/* Its number; UINT32_MAX: there are too many. */
-static uint32_t
-name_number(struct scalars *scalars, const char *name)
-{
-    for (uint32_t i = 0; i < scalars->names; i++) {
-        if (strcmp(scalars->name[i], name) == 0) {
-            return i;
-        }
-    }
-    if (scalars->names == PSI_SCALARS_MAX) {
-        return UINT32_MAX;
-    }
-    snprintf(scalars->name[scalars->names], PSI_SCALAR_NAME_MAX, "%s", name);
-    return scalars->names++;
-}
-
 /* As much of a name as there is room for, in whole characters of UTF-8. */
 void
 psi_name_cut(char name_p[PSI_SCALAR_NAME_MAX], const char *name)
@@ -55,21 +39,15 @@ psi_name_cut(char name_p[PSI_SCALAR_NAME_MAX], const char *name)
 
 /* A number that cannot be told is lost, and counted: that is no reason to stop a training. */
 static void
-keep_point(struct psi_client *client, const char *name, struct psi_point point)
+keep_scalar(struct psi_client *client, const struct scalar *scalar)
 {
     struct scalars *scalars = &client->scalars;
-    const uint32_t number = name_number(scalars, name);
 
-    if (number == UINT32_MAX) {
-        psi_metric_add(client->metrics, PSI_METRIC_POINTS_UNTOLD, 1);
-        return;
-    }
     if (scalars->points == scalars->told + PSI_POINTS_MAX) { /* of too many the oldest are lost */
         scalars->told++;
         psi_metric_add(client->metrics, PSI_METRIC_POINTS_UNTOLD, client->steps.on);
     }
-    point.name = (uint8_t)number;
-    scalars->point[scalars->points++ % PSI_POINTS_MAX] = point;
+    scalars->scalar[scalars->points++ % PSI_POINTS_MAX] = *scalar;
 }
 
 /* How far the program will go is no curve: it is told again and again, as a metric. */
@@ -84,9 +62,10 @@ psd_status
 psi_client_report(struct psi_client *client, uint64_t step, const char *name, double value,
                   struct psd_error *err)
 {
-    char known[PSI_SCALAR_NAME_MAX];
+    struct scalar scalar = {.step = step, .value = value};
+    const char *known = scalar.name;
 
-    psi_name_cut(known, name != NULL ? name : "");
+    psi_name_cut(scalar.name, name != NULL ? name : "");
     if (step > PSI_TOLD_STEP_MAX) {
         return psi_fail(err, PSD_ERR_INVALID, "report %s: step %" PRIu64 ", expected 0..2^62",
                         known, step);
@@ -102,10 +81,25 @@ psi_client_report(struct psi_client *client, uint64_t step, const char *name, do
     }
     if (is_for_ping(client, known)) {
         client->ping.value = value;
-        memcpy(client->ping.name, known, sizeof(known));
+        memcpy(client->ping.name, known, sizeof(scalar.name));
     }
-    keep_point(client, known, (struct psi_point){.step = step, .value = value});
+    keep_scalar(client, &scalar);
     return PSD_OK;
+}
+
+/* Its number among the names that are told. There is one for each point. */
+static uint8_t
+name_number(struct psi_telling *telling, const char name[PSI_SCALAR_NAME_MAX])
+{
+    uint32_t i = 0;
+
+    while (i < telling->names && memcmp(telling->name[i], name, PSI_SCALAR_NAME_MAX) != 0) {
+        i++;
+    }
+    if (i == telling->names) {
+        memcpy(telling->name[telling->names++], name, PSI_SCALAR_NAME_MAX);
+    }
+    return (uint8_t)i;
 }
 
 static void
@@ -113,10 +107,14 @@ tell_scalars(const struct psi_client *client, struct psi_telling *telling)
 {
     const struct scalars *scalars = &client->scalars;
 
-    telling->names = scalars->names;
-    memcpy(telling->name, scalars->name, scalars->names * sizeof(scalars->name[0]));
+    telling->names = 0;
     for (uint64_t number = scalars->told; number < scalars->points; number++) {
-        telling->point[telling->points++] = scalars->point[number % PSI_POINTS_MAX];
+        const struct scalar *scalar = &scalars->scalar[number % PSI_POINTS_MAX];
+
+        telling->point[telling->points++] =
+            (struct psi_point){.name = name_number(telling, scalar->name),
+                               .step = scalar->step,
+                               .value = scalar->value};
     }
 }
 

@@ -13,8 +13,8 @@
 #include <stdint.h>
 
 enum {
-    CURVES_MAX = 8192,
-    CURVES_WORKER_MAX = 64, /* of one worker */
+    CURVES_MAX = 16384,
+    CURVES_WORKER_MAX = 1024, /* of one worker */
     CURVES_POINTS_MAX = 200000,
     CURVES_POINTS_EACH_MAX = 4096,
     CURVES_NAME_BYTES = 32,

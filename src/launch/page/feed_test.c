@@ -756,7 +756,7 @@ points_of_all(const struct curves *curves)
 static void
 test_what_is_kept_is_bounded(void **state)
 {
-    enum { WORKERS = 200, NAMES = 50 };
+    enum { WORKERS = 200, NAMES = 100 };
     struct feed *feed = begin(WORKERS, 1);
     static char line[FEED_LINE_BYTES_MAX * 2];
     const struct curve *curve;
