@@ -78,19 +78,23 @@ master_pairs_promote(const struct server *server)
     return false;
 }
 
-/* The lane that stands by and is that copy; NULL: it is not connected. */
+/* The lane that stands by and is that copy; NULL: it is not connected. A connection that it has lost may
+ * still be here: it is the one that was heard last. */
 static struct session *
 find_copy(const struct master *master, const struct copy *copy)
 {
+    struct session *found = NULL;
+
     for (struct session *session = session_first(master); session != NULL;
          session = session_next(session)) {
         if (session->guest.conn != NULL && !session->guest.doomed &&
             session->kind == SESSION_OBSERVER && session->hello.role == PSI_ROLE_STANDBY &&
-            session->hello.life == copy->life) {
-            return session;
+            session->hello.life == copy->life &&
+            (found == NULL || session->heard_ns > found->heard_ns)) {
+            found = session;
         }
     }
-    return NULL;
+    return found;
 }
 
 bool
@@ -441,7 +445,7 @@ master_on_copy_lost(struct session *session, const void *body, size_t bytes, str
 }
 
 /* Is the copy gone, or silent for too long? One that was told to take its place comes back by that
- * name. */
+ * name, and what is left then is a connection that it has lost before. */
 static bool
 is_copy_lost(struct master *master, struct pair *pair, uint64_t now_ns)
 {
@@ -453,7 +457,7 @@ is_copy_lost(struct master *master, struct pair *pair, uint64_t now_ns)
     if (copy->is_broken) {
         return true;
     }
-    if (session != NULL) {
+    if (session != NULL && session->heard_ns >= copy->placed_ns) {
         copy->gone_ns = 0;
         master_wake_at(master, session->heard_ns + dead_ns(master));
         return now_ns - session->heard_ns >= dead_ns(master);
@@ -527,6 +531,7 @@ master_pair_promote(struct master *master, struct member *lane, uint64_t now_ns)
     if (session != NULL && !session->placed) {
         master_give_place(session, lane, master->server[lane->rank].lanes, pair->number);
         pair->copy.is_placed = true;
+        pair->copy.placed_ns = now_ns;
         psi_fail_point(master_promotion_ordered_one);
     }
     return true;

@@ -22,9 +22,10 @@ struct copy {
     uint32_t lane;
     uint32_t lanes;
     char address[PSI_ADDRESS_MAX];
-    uint64_t gone_ns; /* since then it is not connected; 0: it is */
-    bool is_placed;   /* it has been told to take the place */
-    bool is_broken;   /* it says that it is none */
+    uint64_t gone_ns;   /* since then it is not connected; 0: it is */
+    bool is_placed;     /* it has been told to take the place ... */
+    uint64_t placed_ns; /* ... then, by this life of the master; 0: not yet */
+    bool is_broken;     /* it says that it is none */
 };
 
 /* What a lane that stands by says of itself to a master that returned. */

@@ -105,6 +105,53 @@ test_a_whole_copy_takes_the_place(void **state)
     master_bed_stop(job.bed);
 }
 
+/* If this fails, a copy that was cut off for a while and has come back is given up in the moment in which it takes its
+ * place, because the connection that it lost has been silent for so long. */
+static void
+test_a_copy_that_came_back_takes_the_place(void **state)
+{
+    struct job job = begin();
+    struct peer *lost = job.standby[1];
+
+    (void)state;
+    call_eligible(&job, 0);
+    job.standby[1] =
+        join(job.bed, PSI_ROLE_STANDBY, 1, STANDBY + 1); /* nobody has closed the other one */
+    (void)hear_welcome(job.standby[1]);
+    for (unsigned i = 0; i < 25; i++) {
+        pass_ms(job.bed, 100, NULL);
+        say_ping(job.bed, job.standby[1], (struct psi_frame){.type = PSI_FRAME_PING},
+                 &(struct psi_ping){0});
+    }
+    assert_null(hear(job.bed->lane[0], PSI_FRAME_UNPAIR));
+    kill_server(&job, 0);
+    assert_non_null(hear(job.standby[1], PSI_FRAME_TAKE_PLACE));
+    assert_null(hear(lost, PSI_FRAME_TAKE_PLACE));
+    hang_up(job.standby[1], "comes again by another name");
+    pass_ms(job.bed, 100, NULL);
+    assert_false(is_over(job.bed));
+    job.bed->lane[0] = join(job.bed, PSI_ROLE_SERVER, 0, STANDBY + 1);
+    (void)hear_welcome(job.bed->lane[0]);
+    master_bed_stop(job.bed);
+}
+
+/* If this fails, a copy that dies while it takes its place is waited for without end. */
+static void
+test_a_copy_that_does_not_come_to_its_place(void **state)
+{
+    struct job job = begin();
+
+    (void)state;
+    call_eligible(&job, 0);
+    kill_server(&job, 0);
+    assert_non_null(hear(job.standby[1], PSI_FRAME_TAKE_PLACE));
+    pass_ms(job.bed, 1500, NULL);
+    assert_false(is_over(job.bed));
+    pass_ms(job.bed, 1500, NULL);
+    assert_over(job.bed, PSI_EXIT_SERVER_LOST, "is lost with it, and so is its copy");
+    master_bed_stop(job.bed);
+}
+
 static uint64_t
 process_of(uint32_t server, uint64_t life)
 {
@@ -377,6 +424,8 @@ main(void)
         cmocka_unit_test(test_a_process_with_a_part_that_nobody_has_is_not_deposed),
         cmocka_unit_test(test_a_process_that_is_gone_is_not_waited_for),
         cmocka_unit_test(test_a_life_that_is_gone_is_no_other),
+        cmocka_unit_test(test_a_copy_that_came_back_takes_the_place),
+        cmocka_unit_test(test_a_copy_that_does_not_come_to_its_place),
         cmocka_unit_test(test_a_copy_that_lacks_something_is_not_promoted),
         cmocka_unit_test(test_a_server_goes_on_without_a_copy_that_is_gone),
         cmocka_unit_test(test_a_server_that_does_not_reach_its_copy),
