@@ -59,8 +59,22 @@ answer(struct master *master, struct worker *worker)
     worker->bye_mark = 0;
     if (worker->member.session != NULL) { /* else it asks again when it is back */
         master_posted(worker->member.session, psi_post(worker->member.session->guest.conn, &ack));
+        worker->is_answered = true;
         psi_fail_point(master_done_answered);
     }
+}
+
+bool
+master_done_is_heard(const struct master *master)
+{
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        const struct worker *worker = &master->worker[rank];
+
+        if (worker->member.state == PSD_NODE_DONE && !worker->is_answered) {
+            return false;
+        }
+    }
+    return true;
 }
 
 void

@@ -299,7 +299,8 @@ lane_is_away(const struct master *master)
 static void
 ending_tick(struct master *master, uint64_t now_ns)
 {
-    bool waiting = lane_is_away(master) || master->lingers;
+    bool waiting = lane_is_away(master) || master->lingers ||
+                   (master->end_status == PSD_OK && !master_done_is_heard(master));
 
     for (struct session *session = session_first(master); session != NULL;
          session = session_next(session)) {

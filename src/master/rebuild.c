@@ -170,26 +170,12 @@ lose_the_missing(struct master *master, const struct psi_view *view)
     }
 }
 
-static bool
-are_workers_away(const struct master *master)
-{
-    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
-        const struct member *member = &master->worker[rank].member;
-
-        if (member->state == PSD_NODE_DONE && member->session == NULL) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Lanes that are not here may have heard END from the last master, and left; or are on their way. So
- * are workers whose BYE was not answered. */
+ * are workers whose BYE was not answered: they say it once more. */
 static void
 end_well(struct master *master)
 {
     master_admit_waiting(master);
-    master->lingers = are_workers_away(master);
     master_end(master, PSI_EXIT_OK, PSD_OK, "all workers are done");
     if (master->end_ns < master_rebuild_patience_ns(master)) {
         master->end_ns = master_rebuild_patience_ns(master);
@@ -197,20 +183,12 @@ end_well(struct master *master)
 }
 
 /* Of those who were done before this life began, one may not have heard it: it is on its way here, to ask
- * once more. In the first life there is none. */
+ * once more. In the first life only one that is cut off at this moment is. */
 void
 master_rebuild_end_well(struct master *master)
 {
-    bool unmet = false;
-
-    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
-        const struct member *member = &master->worker[rank].member;
-
-        unmet = unmet || (member->state == PSD_NODE_DONE && member->life == 0);
-    }
     master_end(master, PSI_EXIT_OK, PSD_OK, "all workers are done");
-    if (unmet && master->end_ns < master_rebuild_patience_ns(master)) {
-        master->lingers = true;
+    if (!master_done_is_heard(master) && master->end_ns < master_rebuild_patience_ns(master)) {
         master->end_ns = master_rebuild_patience_ns(master);
     }
 }

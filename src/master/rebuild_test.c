@@ -1144,6 +1144,38 @@ test_who_does_not_know_that_it_is_done_is_waited_for(void **state)
     master_bed_stop(bed);
 }
 
+/* If this fails, workers whose BYE the last master did not answer, and who are back before its next life knows that all
+ * are done, are left alone by it before they have said it once more. */
+static void
+test_who_is_back_and_does_not_know_that_it_is_done_is_waited_for(void **state)
+{
+    struct master_bed *bed = start_second_life(2, 2, PSI_DEATH_FAIL);
+    struct told told;
+
+    (void)state;
+    make_view(&told, V3);
+    for (uint32_t i = 0; i < 2; i++) {
+        worker_returns(bed, i, V3);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        lane_returns(bed, i, &told, (struct known){.done = 3});
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(hear_verdict(bed->lane[i], PSI_FRAME_END).exit_code, 0);
+        say(bed, bed->lane[i], (struct psi_frame){.type = PSI_FRAME_BYE}, NULL);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        pass_ms(bed, 100, NULL);
+        assert_false(is_over(bed));
+        say(bed, bed->worker[i], (struct psi_frame){.type = PSI_FRAME_BYE, .request = 7 + i}, NULL);
+        assert_int_equal(hear(bed->worker[i], PSI_FRAME_ACK)->frame.request, 7 + i);
+    }
+    pass_ms(bed, 100, NULL);
+    assert_true(is_over(bed)); /* nobody else is waited for */
+    assert_over(bed, PSI_EXIT_OK, "all workers are done");
+    master_bed_stop(bed);
+}
+
 /* If this fails, a place that was in another server's process is taken for one of its own index: psd_run is
  * told to begin another life of a server that lives, and kills what it has. */
 static void
@@ -1313,6 +1345,7 @@ main(void)
         cmocka_unit_test(test_a_process_that_is_here_is_not_awaited),
         cmocka_unit_test(test_who_stands_by_comes_after_the_job_is_known),
         cmocka_unit_test(test_who_does_not_know_that_it_is_done_is_waited_for),
+        cmocka_unit_test(test_who_is_back_and_does_not_know_that_it_is_done_is_waited_for),
         cmocka_unit_test(test_a_job_that_was_over_ends_well),
         cmocka_unit_test(test_a_bye_is_answered_when_lanes_know_of_it),
         cmocka_unit_test(test_a_master_that_was_replaced_leaves),

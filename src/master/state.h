@@ -135,6 +135,7 @@ struct worker {
     bool is_untold;                           /* a master that returned waits for its state */
     uint64_t bye_mark;                        /* PSD_NODE_DONE: done.c; 0: its BYE was answered */
     uint32_t bye_request;                     /* likewise */
+    bool is_answered;                         /* ... by this life of the master */
     uint64_t barrier[PSI_BARRIER_KINDS];      /* the last one it came to; from 1 */
     uint64_t barrier_base[PSI_BARRIER_KINDS]; /* ... of which this life did not come to so many */
     struct arrival *arrival;                  /* owned; of its threads that wait in a barrier */
@@ -685,6 +686,7 @@ void master_done_say(struct master *master, struct worker *worker, const struct 
 void master_done_resend(struct master *master, struct member *lane);
 void master_done_look(struct master *master); /* a lane was lost: perhaps all the others have it */
 bool master_done_is_kept(const struct master *master);
+bool master_done_is_heard(const struct master *master); /* by all who are done, from this life */
 
 /* All workers have come to so many barriers of loads: have all lanes that in mind? */
 bool master_done_keeps_load(struct master *master, uint64_t barriers);
