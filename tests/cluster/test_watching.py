@@ -195,7 +195,8 @@ def test_top_and_trace(straggling):
 
 @pytest.mark.parametrize("keys, first", [("", "master"), ("s", "worker"), ("p", "worker 2")])
 def test_keys_sort_the_screen(straggling, keys, first):
-    """If this fails, the keys that the screen names do nothing, or the terminal is left without echo."""
+    """If this fails, the keys that the screen names do nothing or do not fit a terminal of 80 columns, rows are broken there, or
+    the terminal is left without echo, or as one that breaks no lines."""
     job, name = straggling
     watch(lambda: feed_of(name), r"waited for worker 1\b")
     terminal, other = pty.openpty()
@@ -212,13 +213,16 @@ def test_keys_sort_the_screen(straggling, keys, first):
                     seen += os.read(terminal, 65536)
 
         read_until(lambda: b"q quits" in seen, "the first screen")
+        assert seen.startswith(b"\x1b[?7l") and all(len(line) <= 80 for line in seen.splitlines()[-2:]), seen
         for key in keys:
             seen = b""
             os.write(terminal, key.encode())
             read_until(lambda: b"q quits" in seen, f"a screen after {key}")
         rows = seen.decode().split("PROCESS", 1)[1].splitlines()
         assert rows[1].startswith(first), rows
+        seen = b""
         os.write(terminal, b"q")
+        read_until(lambda: seen.endswith(b"\x1b[?7h\r\n"), "the terminal as it was")
         assert top.wait(20) == 0
     assert termios.tcgetattr(other) == before
     assert job.process.poll() is None, job.stderr()

@@ -20,7 +20,7 @@
 #include "launch/link/jobs.h"
 #include "launch/rules/watch.h"
 
-enum { REFRESH_MS = 1000, HEAD_LINES = 6, ROWS_WITHOUT_TERMINAL = 1000 };
+enum { REFRESH_MS = 1000, HEAD_LINES = 7, ROWS_WITHOUT_TERMINAL = 1000 };
 
 /* A column, by the member of a process that it shows. */
 static const struct column {
@@ -176,8 +176,8 @@ print_screen(const struct top *top, const json_t *feed, size_t rows, bool keys)
     printf("%s\n\n", json_is_object(cause) ? text_of(cause, "text") : text_of(feed, "sentence"));
     print_processes(top, json_object_get(feed, "processes"), rows);
     if (keys) {
-        printf("\nsorted by %s%s; p process  h host  s step  l lag  o loss  c cpu  m memory  i in  "
-               "u out; again: the other way; q quits",
+        printf("\np process  h host  s step  l lag  o loss  c cpu  m memory  i in  u out\n"
+               "sorted by %s%s; the same key again: the other way; q quits",
                columns[top->sorted_by].head, top->down ? ", largest first" : "");
     }
     fflush(stdout);
@@ -268,9 +268,10 @@ follow_on_terminal(const char *name, struct top *top)
     raw = before;
     raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG);
     tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    printf("\033[?7l"); /* what is too wide ends at the edge: one screen is one screen */
     follow(name, top);
     tcsetattr(STDIN_FILENO, TCSANOW, &before);
-    printf("\n");
+    printf("\033[?7h\n");
     return 0;
 }
 
