@@ -272,13 +272,29 @@ pair_meant(const struct session *session)
                                                                                         : NULL;
 }
 
+static void
+log_whole(const struct master *master, const struct member *lane)
+{
+    char copies[MASTER_COPIES_TEXT];
+
+    master_copies_name(&master->server[lane->rank], copies);
+    if (master_is_guest(master, lane)) {
+        psi_log(master->log, PSI_LOG_INFO, "COPY-WHOLE",
+                "the part of server %u, which is in server %u, has a copy in %s: one of both may "
+                "die, and nothing is lost",
+                lane->rank, master_process_index(master, lane), copies);
+        return;
+    }
+    psi_log(master->log, PSI_LOG_INFO, "COPY-WHOLE",
+            "server %u has a copy in %s: it may die, and nothing is lost", lane->rank, copies);
+}
+
 psd_status
 master_on_eligible(struct session *session, const void *body, size_t bytes, struct psd_error *err)
 {
     struct master *master = session->master;
     const struct server *server = &master->server[session->member->rank];
     struct pair *pair = pair_meant(session);
-    char copies[MASTER_COPIES_TEXT];
 
     (void)body;
     (void)bytes;
@@ -292,10 +308,7 @@ master_on_eligible(struct session *session, const void *body, size_t bytes, stru
     psi_fail_point(master_pair_eligible);
     if (master_pairs_are_whole(server)) {
         psi_fail_point(master_pair_whole);
-        master_copies_name(server, copies);
-        psi_log(master->log, PSI_LOG_INFO, "COPY-WHOLE",
-                "server %u has a copy in %s: it may die, and nothing is lost",
-                session->member->rank, copies);
+        log_whole(master, session->member);
     }
     master_wake_at(master, 0); /* who started the job hears of it */
     return PSD_OK;

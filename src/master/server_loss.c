@@ -208,11 +208,31 @@ lose_newcomer(struct master *master, struct member *lane, enum psi_loss loss, co
     master_wake_at(master, 0);
 }
 
+/* part: "" or which of its lanes. A process that had taken over another server's part is called by its own number. */
+static void
+log_promotion(const struct master *master, const struct member *lane, const char *part,
+              const char *reason)
+{
+    char copies[MASTER_COPIES_TEXT];
+
+    master_copies_name(&master->server[lane->rank], copies);
+    if (master_is_guest(master, lane)) {
+        psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST",
+                "server %u (%s), which had the part of server %u%s, lost: %s; the copy of that "
+                "part in %s takes over, and nothing is lost",
+                master_process_index(master, lane), lane->address, lane->rank, part, reason,
+                copies);
+        return;
+    }
+    psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST",
+            "server %u (%s)%s lost: %s; its copy in %s takes its places, and nothing is lost",
+            lane->rank, lane->address, part, reason, copies);
+}
+
 static void
 log_loss(const struct master *master, const struct member *lane, const char *reason)
 {
     const struct server *server = &master->server[lane->rank];
-    char copies[MASTER_COPIES_TEXT];
     char part[64] = "";
 
     if (master_count_lanes(server, PSD_NODE_LOST) < server->lanes) {
@@ -220,10 +240,7 @@ log_loss(const struct master *master, const struct member *lane, const char *rea
                  master_count_lanes(server, PSD_NODE_LOST), server->lanes);
     }
     if (master_pair_of(master, lane)->is_promoting) {
-        master_copies_name(server, copies);
-        psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST",
-                "server %u (%s)%s lost: %s; its copy in %s takes its places, and nothing is lost",
-                lane->rank, lane->address, part, reason, copies);
+        log_promotion(master, lane, part, reason);
         return;
     }
     if (master_is_guest(master, lane)) {
