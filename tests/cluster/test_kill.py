@@ -157,7 +157,7 @@ def test_worker_killed_policy_continue(start, moment, counted):
     assert job.wait(40) == 0, job.stdout() + job.stderr()
     assert job.stdout().count("closed") == 2
     assert "the job goes on without it" in job.stderr()
-    assert "1 of them died on the way" in job.stderr()
+    assert "(worker 1 died on the way)" in job.stderr()
     master = job.log("master").decode()
     assert len(re.findall("MEMBER-LOST worker 1 .*", master)) == 1
     assert counted is None or re.search(f"MEMBER-LEFT worker 1 {counted}$", master, re.M), master

@@ -356,7 +356,17 @@ def test_on_worker_death_continue(start):
         *QUICK, "--workers", 2, "--on_worker_death=continue", "sh -c '[ $PSD_RANK = 0 ] || exit 9'"
     )
     assert job.wait() == 0, job.stderr()
-    assert "1 of them died on the way" in job.stderr()
+    assert "(worker 1 died on the way)" in job.stderr()
+
+
+def test_the_last_line_names_all_who_died(start):
+    """If this fails, of a job that lost several workers nobody can tell which, or the line has no end."""
+    job = start(*QUICK, "--workers", 4, "--on_worker_death=continue", "sh -c '[ $PSD_RANK = 2 ] || exit 9'")
+    assert job.wait() == 0, job.stderr()
+    assert "(workers 0, 1 and 3 died on the way)" in job.stderr()
+    job = start(*QUICK, "--workers", 80, "--on_worker_death=continue", "sh -c '[ $PSD_RANK = 2 ] || exit 9'")
+    assert job.wait() == 0, job.stderr()
+    assert re.search(r"\(workers 0, 1, 3, [0-9, ]+ \d+ more died on the way\); logs in", job.stderr())
 
 
 def test_on_worker_death_wait_restarts(start):

@@ -705,7 +705,7 @@ def test_lost_host_of_a_worker_policy_continue(launch, four_hosts):
     four_hosts.hosts[4].power_off()
     assert job.wait(60) == 0, job.stdout()[-2000:] + job.stderr()
     assert "host4 (10.213.0.4) was lost" in job.stderr()
-    assert "1 of them died on the way" in job.stderr()
+    assert "(worker 2 died on the way)" in job.stderr()
     assert job.stdout().count("closed") == 2
 
 

@@ -104,7 +104,7 @@ def test_machine_of_master_server_and_worker_is_lost(launch, four_hosts, policy,
     if policy == "fail":
         assert re.search(r"job ended after .* with code 70: host3 \(10\.213\.0\.3\) was lost: .*worker2", job.stderr())
     else:
-        assert job.stdout().count("closed") == 2 and "1 of them died on the way" in job.stderr()
+        assert job.stdout().count("closed") == 2 and "(worker 2 died on the way)" in job.stderr()
     job.expect_nothing_left(3)
 
 

@@ -368,18 +368,45 @@ report_result(struct run *run)
     }
 }
 
+/* " (worker 1 died on the way)", with all their numbers; "" if nobody did. */
+static void
+name_lost_workers(const struct run *run, char *text_p, size_t size)
+{
+    uint32_t left = run->watch.workers_failed;
+    size_t used = 0;
+
+    text_p[0] = '\0';
+    if (left > 0) {
+        used = (size_t)snprintf(text_p, size, " (worker%s", left > 1 ? "s" : "");
+    }
+    for (uint32_t slot = 1 + run->plan->servers; slot < run->slots && left > 0; slot++) {
+        const struct watch_slot *worker = &run->watch.slots[slot];
+
+        if (!worker->ended || (worker->code == 0 && worker->signal == 0)) {
+            continue;
+        }
+        left--;
+        used += (size_t)snprintf(text_p + used, size - used, " %u%s", slot - 1 - run->plan->servers,
+                                 left == 0  ? " died on the way)"
+                                 : left > 1 ? ","
+                                            : " and");
+        if (left > 0 && size - used < 48) { /* room for the end, whatever the numbers are */
+            snprintf(text_p + used, size - used, " %u more died on the way)", left);
+            return;
+        }
+    }
+}
+
 static void
 report_success(struct run *run, double seconds)
 {
     const struct watch *watch = &run->watch;
     char parts[128];
-    char lost[64] = "";
+    char lost[160];
     char died[512];
 
     report_result(run);
-    if (watch->workers_failed > 0) {
-        snprintf(lost, sizeof(lost), " (%u of them died on the way)", watch->workers_failed);
-    }
+    name_lost_workers(run, lost, sizeof(lost));
     if (watch_was_plain(watch) && watch->config.workers > 1) { /* one has nobody to train with */
         console_say(&run->console,
                     "no worker joined the job: each ran the command by itself, as a plain program; "
