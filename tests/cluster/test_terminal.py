@@ -21,9 +21,9 @@ ROWS, COLUMNS = 24, 100
 class Terminal:
     """A program on a terminal of its own; everything it printed, and what one would see."""
 
-    def __init__(self, directory, *command):
+    def __init__(self, directory, *command, columns=COLUMNS):
         self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
         self.bytes = b""
         self.process = subprocess.Popen(
             [str(word) for word in command], cwd=directory, stdin=slave, stdout=slave, stderr=slave,
@@ -62,8 +62,8 @@ class Terminal:
 def terminal(tmp_path):
     made = []
 
-    def begin(*command):
-        made.append(Terminal(tmp_path, *command))
+    def begin(*command, **how):
+        made.append(Terminal(tmp_path, *command, **how))
         return made[-1]
 
     yield begin
@@ -87,6 +87,27 @@ def test_status_line(terminal, tmp_path):
     assert not [line for line in lines if "workers 2/2" in line], "the line is gone at the end"
     assert all(len(line) < COLUMNS for line in re.findall(r"\r\x1b\[K(\d+ s  workers [^\r\n]*)",
                                                           run.text()))
+
+
+def test_tables_fit_the_window(terminal, tmp_path):
+    """If this fails, the rows of `show` are broken into pieces in a window of 80 columns, or a pipe gets less than all."""
+    gate, name = tmp_path / "gate", f"narrow-{os.getpid()}"
+    run = terminal(program("psd_run"), *BRISK, "--workers", 2, "--name", name, "--", *python_worker(
+        "--steps", 20, "--hold", f"10:{gate}"))
+    wait_for(lambda: re.search(r"step 9\b", run.text()), 60, "step 9")
+    for words in (["show", name], ["list"]):
+        narrow = terminal(program("psd_run"), *words, columns=80)
+        assert narrow.wait() == 0
+        lines = narrow.screen()
+        own = [line for line in lines if re.match(rf"{name}|PROCESS|JOB|server|worker|master|\(", line)]
+        assert len(own) >= 3 and all(len(line) <= 80 for line in own), lines
+        assert "--no_trunc" in "".join(lines), "what was left out is named"
+        assert all(word in "".join(lines) for word in ("PID", "STATUS")), lines
+        wide = subprocess.run([program("psd_run"), *words], cwd=tmp_path, env={**os.environ, **worker_environment()},
+                              capture_output=True, text=True, check=True, timeout=30).stdout
+        assert "COMMAND" in wide and "CREATED" in wide and "--no_trunc" not in wide
+    gate.touch()
+    assert run.wait() == 0
 
 
 def test_interrupt_from_the_keyboard(terminal):

@@ -81,13 +81,14 @@ show_table(FILE *stream, const struct psd_node *nodes, size_t count)
 {
     static const char *const heads[] = {"ROLE",    "RANK",  "STATE",  "STEP",
                                         "STEPS/S", "VALUE", "ADDRESS"};
+    static const char *const spare[] = {"ADDRESS", "VALUE", NULL};
     struct table table = {0};
 
     table_begin(&table, heads, sizeof(heads) / sizeof(heads[0]));
     for (size_t i = 0; i < count; i++) {
         add_row(&table, &nodes[i]);
     }
-    table_print(&table, stream);
+    table_print_within(&table, stream, spare);
     table_fini(&table);
 }
 

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include "launch/cli/verbs.h"
 #include "launch/link/jobs.h"
 #include "launch/rules/watch.h"
+#include "launch/system/terminal.h"
 
 enum { REFRESH_MS = 1000, HEAD_LINES = 7, ROWS_WITHOUT_TERMINAL = 1000 };
 
@@ -224,12 +224,9 @@ handle_key(struct top *top, char key)
 static size_t
 rows_of_terminal(void)
 {
-    struct winsize size = {0};
+    const size_t rows = terminal_rows(STDOUT_FILENO);
 
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row <= HEAD_LINES + 2) {
-        return 20;
-    }
-    return size.ws_row - (size_t)HEAD_LINES;
+    return rows > HEAD_LINES + 2 ? rows - HEAD_LINES : 20;
 }
 
 /* Until a key or the end of the job. */

@@ -77,6 +77,17 @@ cut_command(const char *command, bool whole, char *text_p, size_t size)
     }
 }
 
+/* whole: everything, however wide the window is. */
+static void
+print_table(const struct table *table, const char *const *spare, bool whole)
+{
+    if (whole) {
+        table_print(table, stdout);
+    } else {
+        table_print_within(table, stdout, spare);
+    }
+}
+
 static void
 add_machines(struct table *table, const json_t *job)
 {
@@ -168,6 +179,8 @@ print_job(const json_t *job, bool whole)
     static const char *const heads[] = {"PROCESS", "MACHINE", "COMMAND", "HOSTNAME",
                                         "PID",     "STATUS",  "CREATED", "STEP",
                                         "STEPS/S", "VALUE",   "ADDRESS"};
+    /* Whoever looks at a narrow window wants to know who runs, where, and how far it is. */
+    static const char *const spare[] = {"HOSTNAME", "COMMAND", "ADDRESS", "CREATED", "VALUE", NULL};
     const char *logs = text_of(job, "logs");
     struct table table = {0};
     const json_t *process;
@@ -184,7 +197,7 @@ print_job(const json_t *job, bool whole)
     {
         add_process(&table, process, whole);
     }
-    table_print(&table, stdout);
+    print_table(&table, spare, whole);
     table_fini(&table);
     redundancy_table_print(job);
 }
@@ -388,6 +401,7 @@ verb_list(int argc, char *const *argv)
 {
     static const char *const heads[] = {"JOB",       "PID",     "STATUS", "MACHINES",
                                         "PROCESSES", "CREATED", "COMMAND"};
+    static const char *const spare[] = {"MACHINES", "PROCESSES", "CREATED", NULL};
     struct verb_options options = {0};
     struct psd_error err = {0};
     struct words names = {0};
@@ -413,7 +427,7 @@ verb_list(int argc, char *const *argv)
     } else if (code == 0 && names.count == 0) {
         printf("no job of yours runs on this machine\n");
     } else if (code == 0) {
-        table_print(&table, stdout);
+        print_table(&table, spare, options.no_trunc);
     }
     table_fini(&table);
     words_fini(&names);

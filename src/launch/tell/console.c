@@ -10,11 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include "base/fail.h"
 #include "launch/system/log_file.h"
+#include "launch/system/terminal.h"
 #include "launch/text/variables.h"
 
 enum { LINE_BYTES = 16384, COLOURS = 6 };
@@ -181,9 +181,9 @@ console_tell(struct console *console, enum console_kind kind, const char *format
 size_t
 console_columns(void)
 {
-    struct winsize size = {0};
+    const size_t columns = terminal_columns(STDERR_FILENO);
 
-    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+    return columns > 0 ? columns : 80;
 }
 
 void

@@ -1,0 +1,13 @@
+/*
+ * terminal.h - how wide and how high the terminal behind a descriptor is.
+ */
+#ifndef LAUNCH_TERMINAL_H
+#define LAUNCH_TERMINAL_H
+
+#include <stddef.h>
+
+/* 0: it is no terminal, or does not say. */
+size_t terminal_columns(int fd);
+size_t terminal_rows(int fd);
+
+#endif
