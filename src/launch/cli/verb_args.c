@@ -118,7 +118,8 @@ verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *opt
 {
     const struct psi_option table[][7] = {
         [VERB_SHOW] = {{"watch", 'w', PSI_OPTION_FLAG, "again every second", &options->watch},
-                       {"no_trunc", 0, PSI_OPTION_FLAG, "whole commands", &options->no_trunc},
+                       {"no_trunc", 0, PSI_OPTION_FLAG, "all columns, whole commands",
+                        &options->no_trunc},
                        {"json", 0, PSI_OPTION_FLAG, "for programs", &options->json},
                        {"master", 0, PSI_OPTION_TEXT, "ask this master, tcp://IP:PORT, instead",
                         &options->master},
@@ -136,7 +137,8 @@ verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *opt
                           {"timeout", 0, PSI_OPTION_NUMBER,
                            "how many seconds each may take until nothing is missing [60]",
                            &options->seconds, 1, 86400}},
-        [VERB_LIST] = {{"no_trunc", 0, PSI_OPTION_FLAG, "whole commands", &options->no_trunc},
+        [VERB_LIST] = {{"no_trunc", 0, PSI_OPTION_FLAG, "all columns, whole commands",
+                        &options->no_trunc},
                        {"json", 0, PSI_OPTION_FLAG, "for programs", &options->json}},
         [VERB_PAGE] = {{"master", 0, PSI_OPTION_TEXT,
                         "serve a page here, over what this master tells, tcp://IP:PORT",
