@@ -92,15 +92,43 @@ may_be_lost(const struct watch *watch, uint32_t machine, uint64_t now_ms)
            find_machine(watch, 0, machine) != CAUSE_NOWHERE;
 }
 
+/* Whether the process of a server is on a machine. Who is awaited was there. */
+static bool
+is_on(const struct watch *watch, uint32_t index, uint32_t slot, uint32_t machine)
+{
+    return watch->config.machine_of[index == PSI_TIDING_NOBODY ? slot : 1 + index] == machine;
+}
+
+/* Whether a server's part is left when a machine is gone, lane by lane: it may be in another server by now, or that server's
+ * part in this one. */
+static bool
+is_left(const struct watch *watch, uint32_t slot, uint32_t machine)
+{
+    const struct psi_tiding_place *place = &watch->slots[slot].place;
+    const uint32_t lanes = place->lanes < PSI_TIDING_LANES ? place->lanes : PSI_TIDING_LANES;
+
+    for (uint32_t lane = 0; lane < lanes; lane++) {
+        if (is_on(watch, place->by[lane], slot, machine) &&
+            (place->state != PSI_COPY_WHOLE || place->copy[lane] == PSI_TIDING_NOBODY ||
+             is_on(watch, place->copy[lane], slot, machine))) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* By what the master has told of it: nothing, before there are tables. */
 static bool
-outlives(const struct watch *watch, const struct watch_slot *server)
+outlives(const struct watch *watch, uint32_t slot, uint32_t machine)
 {
-    const enum psi_copy_state state = server->place.state;
+    const struct watch_slot *server = &watch->slots[slot];
 
-    return server->is_hosted || (server->is_placed && state == PSI_COPY_WHOLE) ||
-           (watch->config.server_restarts > 0 &&
-            (!server->is_placed || state == PSI_COPY_NEEDLESS));
+    if (server->is_hosted || (server->is_placed && is_left(watch, slot, machine)) ||
+        (!server->is_placed && watch->config.machine_of[slot] != machine)) {
+        return true;
+    }
+    return watch->config.server_restarts > 0 &&
+           (!server->is_placed || server->place.state == PSI_COPY_NEEDLESS);
 }
 
 bool
@@ -109,8 +137,7 @@ watch_elsewhere_misses_workers(const struct watch *watch, uint32_t machine, uint
     bool outlived = may_be_lost(watch, machine, now_ms);
 
     for (uint32_t slot = 1; slot <= watch->config.servers && outlived; slot++) {
-        outlived =
-            watch->config.machine_of[slot] != machine || outlives(watch, &watch->slots[slot]);
+        outlived = outlives(watch, slot, machine);
     }
     return outlived;
 }

@@ -977,12 +977,17 @@ static void
 test_workers_beside_a_server(void **state)
 {
     static const struct {
+        uint32_t by, copy;
         enum psi_copy_state state;
         uint32_t restarts;
         int code;
     } rows[] = {
-        {PSI_COPY_NONE, 2, 71},     {PSI_COPY_FORMING, 2, 71}, {PSI_COPY_WHOLE, 2, 70},
-        {PSI_COPY_NEEDLESS, 2, 70}, {PSI_COPY_WHOLE, 0, 70},   {PSI_COPY_NEEDLESS, 0, 71},
+        {0, 1, PSI_COPY_NONE, 2, 71},    {0, 1, PSI_COPY_FORMING, 2, 71},
+        {0, 1, PSI_COPY_WHOLE, 2, 70},   {0, 1, PSI_COPY_NEEDLESS, 2, 70},
+        {0, 1, PSI_COPY_WHOLE, 0, 70},   {0, 1, PSI_COPY_NEEDLESS, 0, 71},
+        {1, 0, PSI_COPY_NONE, 2, 70}, /* its copy has taken over already */
+        {1, 0, PSI_COPY_FORMING, 0, 70}, {PSI_TIDING_NOBODY, 1, PSI_COPY_WHOLE, 2, 70},
+        {0, 0, PSI_COPY_WHOLE, 2, 71}, /* both are gone */
     };
 
     (void)state;
@@ -992,7 +997,7 @@ test_workers_beside_a_server(void **state)
         run_on_machines(&job);
         job.orders.machine_of[4] = 1;
         job.watch.config.server_restarts = rows[i].restarts;
-        tell_place(&job, 1, 0, rows[i].state, 1);
+        tell_place(&job, 1, rows[i].by, rows[i].state, rows[i].copy);
         expect_end_with(&job, 1, rows[i].code);
     }
 }
