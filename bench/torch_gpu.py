@@ -81,10 +81,10 @@ def worker(args):
     model = make_model(torch).to(device)
     if kind == "ddp":
         model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[0])
-    whole = batch * args.workers if kind == "auto" else batch  # a plain script has the whole batch
     steps = (BLOCKS + 1) * args.steps
-    data = torch.randint(0, VOCABULARY, (whole * steps, TOKENS), dtype=torch.int32)
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(data), batch_size=whole)
+    share = args.workers if kind == "auto" else 1  # a plain script has everybody's samples, and gets its share of them
+    data = torch.randint(0, VOCABULARY, (batch * steps * share, TOKENS), dtype=torch.int32)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(data), batch_size=batch)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     profiler, blocks, begin = None, [], 0.0
     for number, (tokens,) in enumerate(loader):
