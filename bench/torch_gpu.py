@@ -8,7 +8,7 @@ A transformer of 110.6 million parameters in f32 (442 MB of gradients), 512 toke
 of jobs take turns, all workers on the same card: "alone", in which each trains by itself and nothing is exchanged; "auto",
 the same script under psd_run, which knows nothing of Poseidon; and "ddp", with DistributedDataParallel over gloo. Each worker has the same
 number of samples in all of them. Figures are the time of a step, the median of the blocks of a job and the median of the jobs,
-and its ratio to that of "alone". --trace: what torch's profiler saw of three steps of worker 0 under "auto", for Perfetto.
+and its ratio to that of "alone"; beside it how long worker 0 was in its three calls, which may return before the device is done. --trace: what torch's profiler saw of three steps of worker 0 under "auto", for Perfetto.
 Without a GPU it says so and ends with 0."""
 
 import argparse
@@ -86,27 +86,33 @@ def worker(args):
     data = torch.randint(0, VOCABULARY, (batch * steps * share, TOKENS), dtype=torch.int32)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(data), batch_size=batch)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    profiler, blocks, begin = None, [], 0.0
+    profiler, blocks, parts, begin = None, [], [], 0.0
     for number, (tokens,) in enumerate(loader):
         if number % args.steps == 0:
             torch.cuda.synchronize()
             blocks.append((time.perf_counter() - begin) / args.steps)
             begin = time.perf_counter()
         profiler = trace(torch, args, kind, profiler, steps - number)
+        times = [time.perf_counter()]
         tokens = tokens.to(device, torch.int64, non_blocking=True)
         optimizer.zero_grad()
         with torch.autocast("cuda", torch.bfloat16):
             logits = model(tokens)
             loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
+        times.append(time.perf_counter())
         loss.backward()
+        times.append(time.perf_counter())
         optimizer.step()
+        times.append(time.perf_counter())
+        parts.append([after - before for before, after in zip(times, times[1:])])
     torch.cuda.synchronize()
     blocks.append((time.perf_counter() - begin) / args.steps)
     if profiler is not None:
         profiler.stop()
         profiler.export_chrome_trace(args.trace)
-    times = blocks[2:-1] if profiler is not None else blocks[2:]  # without the start, and what the profiler slows down
-    print(json.dumps({"step_s": statistics.median(times), "parameters": sum(p.numel() for p in model.parameters()),
+    blocks = blocks[2:-1] if profiler is not None else blocks[2:]  # without the start, and what the profiler slows down
+    calls = [statistics.median(each) for each in zip(*parts[args.steps:-3])]
+    print(json.dumps({"step_s": statistics.median(blocks), "calls_s": calls, "parameters": sum(p.numel() for p in model.parameters()),
                       "loss": loss.item()}), flush=True)
 
 
@@ -135,7 +141,7 @@ def run_job(args, kind, batch):
     found = [json.loads(line.split("] ", 1)[-1]) for line in done.stdout.splitlines() if '"step_s"' in line]
     if done.returncode != 0 or len(found) != args.workers:
         sys.exit(f"{kind}, batch {batch}: code {done.returncode}\n{done.stdout}{done.stderr}")
-    return {"step_s": max(each["step_s"] for each in found), "losses": [each["loss"] for each in found],
+    return {"step_s": max(each["step_s"] for each in found), "calls_s": found[0]["calls_s"], "losses": [each["loss"] for each in found],
             "parameters": found[0]["parameters"]}
 
 
@@ -150,7 +156,7 @@ def main():
         return 0
     kinds = args.kinds.split(",")
     print(f"{torch.cuda.get_device_name()}, {args.workers} workers, {args.servers} servers; time of a step")
-    print(f"{'batch':>5} {'kind':8} {'ms':>8} {'of alone':>8}")
+    print(f"{'batch':>5} {'kind':8} {'ms':>8} {'of alone':>8}   calls of forward, backward, optimizer, ms")
     for batch in args.batches.split(","):
         found = {kind: [] for kind in kinds}
         for _ in range(args.rounds):
@@ -158,8 +164,9 @@ def main():
                 found[kind].append(run_job(args, kind, batch))
         middle = {kind: statistics.median(each["step_s"] for each in runs) for kind, runs in found.items()}
         for kind in kinds:
-            ratio = f"{middle[kind] / middle['alone']:8.2f}" if "alone" in middle else ""
-            print(f"{batch:>5} {kind:8} {middle[kind] * 1e3:8.2f} {ratio}", flush=True)
+            ratio = f"{middle[kind] / middle['alone']:8.2f}" if "alone" in middle else " " * 8
+            calls = "  ".join(f"{seconds * 1e3:6.2f}" for seconds in found[kind][-1]["calls_s"])
+            print(f"{batch:>5} {kind:8} {middle[kind] * 1e3:8.2f} {ratio}   {calls}", flush=True)
         if args.json:
             with open(args.json, "a", encoding="utf-8") as file:
                 file.write(json.dumps({"batch": int(batch), "servers": args.servers, "lanes": args.lanes, **found}) + "\n")

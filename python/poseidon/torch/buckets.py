@@ -53,6 +53,7 @@ class Bucket:
         self.wire = wire if wire is not None and wire.itemsize < self.dtype.itemsize else self.dtype
         self.device = slots[0].parameter.device
         self.missing = len(slots)  # slots whose gradient of this round is not in place yet
+        self.unplaced: dict[Slot, torch.Tensor] = {}  # on a device: gradients that are copied when it leaves
         self.offsets, gradients = _offsets(self.slots, self.dtype.itemsize)
         self.rows_begin = gradients
         rows = sum(slot.parameter.shape[0] for slot in self.slots if slot.sparse)

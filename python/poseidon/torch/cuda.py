@@ -5,14 +5,20 @@
     --(stream "up")--> means on the device
 
 The staging buffer is the memory that servers on this machine read in place; its pages are pinned, so
-that copies run beside the computation. Nobody on the computing side waits: a courier thread waits for
-each copy and starts the transfer, and the stream that uses the gradients waits for the way up on the
-device, not in Python."""
+that copies run beside the computation.
+
+Backward is computed by a thread that does little but launch kernels, far ahead of the device. Whatever else
+wants Python meanwhile holds that thread up, so there is no other: a bucket that is full sends those before it whose copies
+have come down by then. The rest leaves when backward has been launched, in send_all(): by then the device is at work, and
+the thread has nothing to do but wait for it. Where the program goes on instead (wait="step"), a courier thread does that.
+The stream that uses the means waits for them on the device, not in Python."""
 
 from __future__ import annotations
 
+import collections
 import queue
 import threading
+import time
 import weakref
 from typing import Any, Callable
 
@@ -20,8 +26,14 @@ import torch
 
 import poseidon
 
-from .buckets import Bucket
+from .buckets import CHUNK, Bucket
 from .memory import HostMemory
+
+PART = 64 * CHUNK  # elements that travel by themselves
+_SPIN_S = 0.0002  # so long a wait for the device looks again and again ...
+_PAUSE_S = 0.00005  # ... and then that often, for servers on the same cores
+_SOON_S = 0.1
+_FOREVER_S = float("inf")
 
 
 class CudaMemory:
@@ -30,62 +42,133 @@ class CudaMemory:
     def __init__(self, host: HostMemory, device: torch.device):
         self.host, self.device = host, device
         self.down, self.up = torch.cuda.Stream(device), torch.cuda.Stream(device)
-        self.errands: queue.SimpleQueue = queue.SimpleQueue()
+        self.leaving: collections.deque[Part] = collections.deque()  # on their way to the staging buffer
+        self.away: collections.deque[Part] = collections.deque()  # with the servers
+        self.sending = threading.Lock()  # both of them, but for appending
+        self.steps: dict[Bucket, int] = {}  # of their last pushes: to ask the library would wait for its thread
+        self.errands: queue.SimpleQueue | None = None  # of the courier
         address, size = host.region.ctypes.data, host.region.nbytes
         if int(torch.cuda.cudart().cudaHostRegister(address, size, 0)) == 0:
             weakref.finalize(self, torch.cuda.cudart().cudaHostUnregister, address)
-        courier = threading.Thread(target=_carry, args=(self.errands,), daemon=True,
-                                   name=f"poseidon {device}")
-        courier.start()
-        weakref.finalize(self, self.errands.put, None)
 
     def push_pull(self, bucket: Bucket) -> "Journey":
         """Sends what the current stream has written into the bucket by now."""
         written = torch.cuda.Event()
         written.record(torch.cuda.current_stream(self.device))
+        step = self.steps[bucket] = self.steps[bucket] + 1 if bucket in self.steps else bucket.table.step
+        parts = [Part(self, bucket, step, first, min(first + PART, bucket.marks_end))
+                 for first in range(0, bucket.marks_end, PART)]
         with torch.cuda.stream(self.down):
             self.down.wait_event(written)
-            bucket.host[:bucket.marks_end].copy_(bucket.flat, non_blocking=True)
-            copied = torch.cuda.Event()
-            copied.record(self.down)
-        journey = Journey(self, bucket, copied)
-        self.errands.put(journey)
-        return journey
+            for part in parts:
+                part.descend()
+        self.leaving.extend(parts)
+        if self.sending.acquire(blocking=False):
+            try:
+                while self.leaving and self.leaving[0].copied.query():
+                    self._send_first()
+            finally:
+                self.sending.release()
+        return Journey(self, bucket, parts)
 
-    def bring_back(self, bucket: Bucket) -> None:
-        """The means go up; the current stream goes on when they are there."""
-        with torch.cuda.stream(self.up):
-            bucket.flat.copy_(bucket.host[:bucket.marks_end], non_blocking=True)
-            arrived = torch.cuda.Event()
-            arrived.record(self.up)
-        torch.cuda.current_stream(self.device).wait_event(arrived)
+    def meanwhile(self) -> None:
+        """Backward goes on: the context's own thread does what is to be done."""
+
+    def hand_over(self) -> None:
+        """The program goes on, and waits for nothing: what has not left yet is left to the courier."""
+        if self.errands is None:
+            self.errands = queue.SimpleQueue()
+            threading.Thread(target=_carry, args=(self.errands,), daemon=True, name=f"poseidon {self.device}").start()
+            weakref.finalize(self, self.errands.put, None)
+        self.errands.put(weakref.ref(self))
+
+    def send_all(self, timeout: float | None = None) -> None:
+        """Sends everything as soon as it has come down; means that are there go up meanwhile."""
+        deadline = time.monotonic() + (_FOREVER_S if timeout is None else timeout)
+        if not self.leaving and not self.away:
+            return
+        if not self.sending.acquire(timeout=-1 if timeout is None else timeout):
+            raise self._too_late(timeout)
+        try:
+            while self.leaving:
+                if not _reached(self.leaving[0].copied, deadline):
+                    raise self._too_late(timeout)
+                self._send_first()
+                while self.away and self.away[0].is_back():
+                    self.away.popleft().rise()
+            self._bring_back()
+        finally:
+            self.sending.release()
+
+    def _bring_back(self) -> None:
+        """Means go up in the order in which gradients left. If some do not come soon, a rank may have left, and whoever
+        waits for everything finds out."""
+        while self.away and self.away[0].comes_within(_SOON_S):
+            self.away.popleft().rise()
+
+    def _send_first(self) -> None:
+        part = self.leaving[0]
+        part.start()
+        self.away.append(part)
+        self.leaving.popleft()
+
+    def _too_late(self, timeout: float | None) -> poseidon.TimeoutError:
+        name = self.leaving[0].bucket.name if self.leaving else "a bucket"
+        return poseidon.TimeoutError(f"the gradients of {name} did not leave {self.device} within {timeout:g} s")
 
 
-class Journey:
-    """A future: down, to the servers and back, and up again."""
+class Part:
+    """Elements of a bucket that travel by themselves, so that a large one is on all parts of its way at once."""
 
-    def __init__(self, memory: CudaMemory, bucket: Bucket, copied: torch.cuda.Event):
-        self.memory, self.bucket, self.copied = memory, bucket, copied
-        self.started = threading.Event()
+    def __init__(self, memory: CudaMemory, bucket: Bucket, step: int, first: int, end: int):
+        self.memory, self.bucket, self.step, self.first, self.end = memory, bucket, step, first, end
+        self.copied = torch.cuda.Event()  # to the staging buffer
         self.transfer: Any = None
         self.error: BaseException | None = None
+        self.arrived: torch.cuda.Event | None = None  # the means, on the device
         self.callbacks: list[Callable[[Any], None]] = []
         self.lock = threading.Lock()
 
+    def descend(self) -> None:
+        """On the stream that is current: down to the staging buffer."""
+        self.bucket.host[self.first:self.end].copy_(self.bucket.flat[self.first:self.end], non_blocking=True)
+        self.copied.record()
+
     def start(self) -> None:
-        """On the courier's thread: waits for the copy, then sends it."""
+        """It has come down: to the servers."""
+        is_last = self.end == self.bucket.marks_end
+        count = (self.bucket.elements if is_last else self.end) - self.first
         try:
-            self.copied.synchronize()
-            transfer = self.memory.host.push_pull(self.bucket)
-            with self.lock:
-                self.transfer = transfer
-                callbacks, self.callbacks = self.callbacks, []
-            for callback in callbacks:
-                transfer.add_done_callback(callback)
+            transfer = self.memory.host.push_pull_part(self.bucket, self.step, self.first, count, reap=False)
         except Exception as error:  # pylint: disable=broad-exception-caught
             self.error = error  # raised where somebody waits for it
-        finally:
-            self.started.set()
+            return
+        with self.lock:
+            self.transfer = transfer
+            callbacks, self.callbacks = self.callbacks, []
+        for callback in callbacks:
+            transfer.add_done_callback(callback)
+
+    def is_back(self) -> bool:
+        """Never waits."""
+        return self.error is None and self.transfer.done() and self.transfer.exception() is None
+
+    def comes_within(self, seconds: float) -> bool:
+        """Whether the means are in the staging buffer by then; that it failed is told to who asks for the result."""
+        try:
+            return self.error is None and self.transfer.exception(seconds) is None
+        except poseidon.TimeoutError:
+            return False
+
+    def rise(self) -> None:
+        """The means go up."""
+        with self.lock:
+            if self.arrived is not None:
+                return
+            with torch.cuda.stream(self.memory.up):
+                self.bucket.flat[self.first:self.end].copy_(self.bucket.host[self.first:self.end], non_blocking=True)
+                self.arrived = torch.cuda.Event()
+                self.arrived.record()
 
     def add_done_callback(self, function: Callable[[Any], None]) -> None:
         """Calls function(future) when the means are in the staging buffer."""
@@ -95,19 +178,47 @@ class Journey:
                 return
         self.transfer.add_done_callback(function)
 
-    def result(self, timeout: float | None = None) -> None:
-        """The means are in the bucket for whatever the current stream does next."""
-        if not self.started.wait(timeout):
-            raise poseidon.TimeoutError(f"the gradients of {self.bucket.name} did not leave "
-                                        f"{self.memory.device} within {timeout:g} s")
+    def result(self, timeout: float | None) -> None:
+        """The means are in their place for whatever the current stream does next. It has left."""
         if self.error is not None:
             raise self.error
         self.transfer.result(timeout)
-        self.memory.bring_back(self.bucket)
+        self.rise()
+        torch.cuda.current_stream(self.memory.device).wait_event(self.arrived)
+
+
+class Journey:
+    """A future: all parts of a bucket down, to the servers and back, and up again."""
+
+    def __init__(self, memory: CudaMemory, bucket: Bucket, parts: list[Part]):
+        self.memory, self.bucket, self.parts = memory, bucket, parts
+
+    def add_done_callback(self, function: Callable[[Any], None]) -> None:
+        """Calls function(future) when the last part is in the staging buffer again."""
+        self.parts[-1].add_done_callback(function)
+
+    def result(self, timeout: float | None = None) -> None:
+        """The means are in the bucket for whatever the current stream does next."""
+        self.memory.send_all(timeout)
+        for part in self.parts:
+            part.result(timeout)
+
+
+def _reached(event: torch.cuda.Event, deadline: float) -> bool:
+    """Waits for the device to get there; false: it did not in time."""
+    begin = time.monotonic()
+    while not event.query():
+        now = time.monotonic()
+        if now > deadline:
+            return False
+        time.sleep(0 if now - begin < _SPIN_S else _PAUSE_S)
+    return True
 
 
 def _carry(errands: queue.SimpleQueue) -> None:
-    """The courier: in the order in which buckets came down, until told to end."""
-    while (journey := errands.get()) is not None:
-        journey.start()
-        del journey
+    """The courier: sends what is left in the memory that it is given, until told to end."""
+    while (memory := errands.get()) is not None:
+        found = memory()
+        if found is not None:
+            found.send_all()
+        del found, memory

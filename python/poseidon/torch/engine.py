@@ -31,7 +31,7 @@ import poseidon
 
 from . import collectives, hooks, trace
 from .buckets import CHUNK, DTYPES, Bucket, Slot, plan
-from .memory import memory_for
+from .memory import Memory, memory_for
 from .room import CARRIERS, Room
 
 BUCKET_BYTES = 1 << 20
@@ -107,6 +107,7 @@ class Engine:
         self.nan_policy, self.timeout, self.wire = nan_policy, timeout, wire
         self.companions: list[Companion] = []
         self.buckets: list[Bucket] = []
+        self._memories: list[Memory] = []  # that they lie in
         self._room: Room | None = None  # for what travels with the gradients
         self._carrier: Bucket | None = None  # that it lies in
         self.share_active = 1.0  # of the ranks that had data in the last round
@@ -192,7 +193,7 @@ class Engine:
             self._times.ready(bucket.name)
             self._push(bucket)
             if self._unsent > 0:
-                self.context._reap()  # its thread drives this one while backward goes on
+                bucket.memory.meanwhile()
 
     def _begin_backward(self) -> None:
         if not self._synchronizing:
@@ -238,9 +239,21 @@ class Engine:
             return
         if gradient.is_sparse:
             gradient = gradient.to_dense()
+        if slot.bucket.device.type == "cuda":
+            slot.bucket.unplaced[slot] = gradient
+            return
         self._part_from_kept(slot)
         slot.view.copy_(gradient)
         slot.parameter.grad = slot.view
+
+    def _place_together(self, bucket: Bucket) -> None:
+        """Launching a copy takes longer than a device needs for it: all gradients of a bucket are copied by one."""
+        unplaced, bucket.unplaced = bucket.unplaced, {}
+        for slot in unplaced:
+            self._part_from_kept(slot)
+        torch._foreach_copy_([slot.view for slot in unplaced], list(unplaced.values()))
+        for slot in unplaced:
+            slot.parameter.grad = slot.view
 
     @staticmethod
     def _part_from_kept(slot: Slot) -> None:
@@ -264,6 +277,8 @@ class Engine:
             slot.rows.fill_(1)
 
     def _push(self, bucket: Bucket) -> None:
+        if bucket.unplaced:
+            self._place_together(bucket)
         bucket.behind.copy_(bucket.to_write)
         for slot in bucket.slots:
             slot.used = slot.parameter.grad is not None
@@ -290,6 +305,8 @@ class Engine:
         for companion in self.companions:
             companion.leave()
         if self.wait == "step":
+            for memory in self._memories:
+                memory.hand_over()
             for slot in self.slots:
                 slot.parameter.grad = None  # it is under way: nobody may read or write it
 
@@ -311,6 +328,8 @@ class Engine:
         if not self._pushed_all:
             self._push_rest()
         with trace.span("wait"):
+            for memory in self._memories:
+                memory.send_all(self.timeout)
             # Companions first: they see it when a rank has left, and its gradients would never come.
             if self._carrier is not None:
                 self.finish(self._carrier)
@@ -464,7 +483,7 @@ class Engine:
                 _table_name(f"{self.name}/{number}", bucket.name), shape=(bucket.elements,),
                 dtype=DTYPES[bucket.wire], use="sum", reduce="mean", nan_policy=self.nan_policy,
                 priority=bucket.priority)
-        memory_for(self.buckets)
+        self._memories = memory_for(self.buckets)
         if self._carrier is not None:
             self._room.lie_in(self._carrier)
         self._planned = True

@@ -21,6 +21,15 @@ class Memory(Protocol):
     def push_pull(self, bucket: Bucket) -> Any:
         """Sends the bucket; the future ends when the means are in its place."""
 
+    def meanwhile(self) -> None:
+        """Backward goes on, with other buckets."""
+
+    def hand_over(self) -> None:
+        """Everything was pushed, and the program goes on without waiting."""
+
+    def send_all(self, timeout: float) -> None:
+        """Everything was pushed, and the program waits for it: what is still here leaves now."""
+
 
 class HostMemory:
     """One region for all buckets, read by servers on this machine where it is."""
@@ -36,9 +45,22 @@ class HostMemory:
             begin += size
 
     def push_pull(self, bucket: Bucket) -> Any:
-        address = bucket.host.data_ptr()
-        return bucket.table.transfer(address, address, keep=(self.region,),
-                                     priority=bucket.priority, timeout_ms=FOREVER)
+        return self.push_pull_part(bucket, None, 0, bucket.elements)
+
+    def push_pull_part(self, bucket: Bucket, step: int | None, first: int, count: int, reap: bool = True) -> Any:
+        """first: a multiple of the elements of a chunk."""
+        address = bucket.host.data_ptr() + first * bucket.wire.itemsize
+        return bucket.table.transfer(address, address, keep=(self.region,), priority=bucket.priority, step=step,
+                                     first=first, count=count, timeout_ms=FOREVER, reap=reap)
+
+    def meanwhile(self) -> None:
+        poseidon.context()._reap()  # its thread drives this one while backward goes on
+
+    def hand_over(self) -> None:
+        """The context's own thread does what is left."""
+
+    def send_all(self, timeout: float) -> None:
+        """All of it has left."""
 
 
 class ConvertingMemory:
@@ -50,6 +72,15 @@ class ConvertingMemory:
     def push_pull(self, bucket: Bucket) -> "Conversion":
         bucket.host[:bucket.marks_end].copy_(bucket.flat)
         return Conversion(self.host.push_pull(bucket), bucket)
+
+    def meanwhile(self) -> None:
+        self.host.meanwhile()
+
+    def hand_over(self) -> None:
+        self.host.hand_over()
+
+    def send_all(self, timeout: float) -> None:
+        self.host.send_all(timeout)
 
 
 class Conversion:
@@ -69,8 +100,8 @@ def _rounded(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-def memory_for(buckets: Sequence[Bucket]) -> None:
-    """Gives every bucket memory: of its own machine, and of its device when that is another."""
+def memory_for(buckets: Sequence[Bucket]) -> list[Memory]:
+    """Gives every bucket memory: of its own machine, and of its device when that is another. Returns all that they have."""
     host = HostMemory(buckets)
     devices: dict[torch.device, Memory] = {}
     for bucket in buckets:
@@ -90,3 +121,4 @@ def memory_for(buckets: Sequence[Bucket]) -> None:
         else:
             raise poseidon.InvalidError(f"parameters of {bucket.name} are on {bucket.device}: "
                                         "only CPU and CUDA tensors are averaged")
+    return list({id(bucket.memory): bucket.memory for bucket in buckets}.values())

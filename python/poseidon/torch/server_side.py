@@ -90,6 +90,7 @@ class ServerEngine(Engine):
         self.buckets = [Bucket(slots) for slots in buckets]
         self.memory = HostMemory(self.buckets)
         for number, bucket in enumerate(self.buckets):
+            bucket.memory = self.memory
             bucket.lay_out(bucket.host)
             bucket.values = torch.zeros_like(bucket.host)
             for slot, value in _pairs(bucket):
