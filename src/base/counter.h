@@ -10,9 +10,19 @@
 #define PSI_BASE_COUNTER_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { PSI_COUNTER_LINE = 64 };
+
+/* Builds for people count. Beside one that does not (meson option `counting`), nor times anything, it
+ * can be told what that costs: tests/cluster/test_watch_cost.py. Whatever is there to be told, and
+ * for nothing else, asks this. */
+#ifdef PSI_UNCOUNTED
+enum { PSI_COUNTS = false };
+#else
+enum { PSI_COUNTS = true };
+#endif
 
 /* Thread: written by one thread, read by any. */
 struct psi_counter {
@@ -24,7 +34,9 @@ psi_count(struct psi_counter *counter, uint64_t more)
 {
     const uint64_t before = atomic_load_explicit(&counter->value, memory_order_relaxed);
 
-    atomic_store_explicit(&counter->value, before + more, memory_order_relaxed);
+    if (PSI_COUNTS) {
+        atomic_store_explicit(&counter->value, before + more, memory_order_relaxed);
+    }
 }
 
 static inline uint64_t

@@ -4,25 +4,25 @@
 #ifndef PSI_BASE_TIMED_COPY_H
 #define PSI_BASE_TIMED_COPY_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#include "base/monotonic.h"
+#include "base/counter.h"
 
 enum { PSI_TIMED_COPY_BYTES = 16 << 10 };
+
+__attribute__((cold)) void psi_timed_copy_large(void *to, const void *from, size_t bytes,
+                                                uint64_t *spent_ns);
 
 /* spent_ns NULL: nobody counts. */
 static inline void
 psi_timed_copy(void *to, const void *from, size_t bytes, uint64_t *spent_ns)
 {
-    const bool is_timed = bytes >= PSI_TIMED_COPY_BYTES && spent_ns != NULL;
-    const uint64_t begun_ns = is_timed ? psi_monotonic_ns() : 0;
-
-    memcpy(to, from, bytes);
-    if (is_timed) {
-        *spent_ns += psi_monotonic_ns() - begun_ns;
+    if (PSI_COUNTS && bytes >= PSI_TIMED_COPY_BYTES) {
+        psi_timed_copy_large(to, from, bytes, spent_ns);
+    } else {
+        memcpy(to, from, bytes);
     }
 }
 

@@ -304,13 +304,15 @@ psi_env_find_master(struct psi_env *env, struct psi_master_told *told_p, struct 
 static inline void
 psi_env_copy(struct psi_env *env, void *to, const void *from, size_t bytes, uint64_t *spent_ns)
 {
-    const bool is_timed = bytes >= PSI_TIMED_COPY_BYTES;
-    const uint64_t begun_ns = is_timed ? psi_now_ns(env) : 0;
+    uint64_t begun_ns;
 
-    memcpy(to, from, bytes);
-    if (is_timed) {
-        *spent_ns += psi_now_ns(env) - begun_ns;
+    if (!PSI_COUNTS || bytes < PSI_TIMED_COPY_BYTES) {
+        memcpy(to, from, bytes);
+        return;
     }
+    begun_ns = psi_now_ns(env);
+    memcpy(to, from, bytes);
+    *spent_ns += psi_now_ns(env) - begun_ns;
 }
 
 /* What waits to be sent; of no connection: nothing. */

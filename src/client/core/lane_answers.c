@@ -211,10 +211,14 @@ value_sink(struct lane_link *lane, struct psi_sink *sink_p, struct psd_error *er
 static void
 count_value(struct lane_link *lane, const struct psd_op *op, uint32_t bytes)
 {
-    lane->traffic.frames_in++;
-    lane->traffic.bytes_in += bytes;
-    op->table->traffic.frames_in++;
-    op->table->traffic.bytes_in += bytes;
+    struct psi_traffic *tables = &op->table->traffic;
+
+    if (PSI_COUNTS) {
+        lane->traffic.frames_in++;
+        lane->traffic.bytes_in += bytes;
+        tables->frames_in++;
+        tables->bytes_in += bytes;
+    }
 }
 
 static void

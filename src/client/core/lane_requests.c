@@ -191,10 +191,14 @@ encode_chunk(const struct psd_op *op, uint32_t chunk, struct psi_frame *frame)
 static void
 count_gradient(struct lane_link *lane, const struct psd_op *op, size_t bytes)
 {
-    lane->traffic.frames_out++;
-    lane->traffic.bytes_out += bytes;
-    op->table->traffic.frames_out++;
-    op->table->traffic.bytes_out += bytes;
+    struct psi_traffic *tables = &op->table->traffic;
+
+    if (PSI_COUNTS) {
+        lane->traffic.frames_out++;
+        lane->traffic.bytes_out += bytes;
+        tables->frames_out++;
+        tables->bytes_out += bytes;
+    }
 }
 
 psd_status

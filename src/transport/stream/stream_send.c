@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "base/counter.h"
 #include "base/fail.h"
 #include "base/monotonic.h"
 #include "transport/stream/shm_offer.h"
@@ -223,7 +224,7 @@ psi_stream_send(struct psi_conn *conn, const struct psi_outgoing *frame)
     if (status != PSD_OK) {
         return status;
     }
-    stream->loop->counts.frames_out++;
+    stream->loop->counts.frames_out += PSI_COUNTS;
     if (!holds_frames(stream) && stream->out.bytes == 0) {
         sent = send_at_once(stream, frame);
         if (sent < 0) {

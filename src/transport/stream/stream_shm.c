@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/counter.h"
 #include "transport/stream/shm_offer.h"
 #include "transport/stream/stream_state.h"
 
@@ -85,7 +86,7 @@ send_frame(struct psi_conn *conn, const struct psi_outgoing *frame)
     if (status != PSD_OK) {
         return status;
     }
-    stream->loop->counts.frames_out++;
+    stream->loop->counts.frames_out += PSI_COUNTS;
     if (stream->out.bytes == 0) {
         sent = send_at_once(stream, frame);
         if (sent < 0) {
