@@ -36,16 +36,36 @@ check_pointers(const struct psd_table *table, const struct psd_transfer *transfe
     return PSD_OK;
 }
 
+/* Does anybody watch, and is it large enough to be worth two looks at the clock? */
+static bool
+is_timed(const struct psi_client *client, const struct psi_transfer *transfer)
+{
+    return PSI_COUNTS && transfer->count >= PSI_METRIC_TIMED && client->steps.on;
+}
+
+static int64_t
+find_not_finite(const struct psd_table *table, const struct psi_transfer *transfer,
+                uint64_t *encode_ns)
+{
+    const bool timed = is_timed(table->client, transfer);
+    const uint64_t begun_ns = timed ? psi_now_ns(table->client->env) : 0;
+    const int64_t index = psi_find_not_finite(table->spec.dtype, transfer->from, transfer->count);
+
+    *encode_ns = timed ? psi_now_ns(table->client->env) - begun_ns : 0;
+    return index;
+}
+
 /* The policy for NaN and infinity, enforced before the first byte leaves. The range is checked. */
 static psd_status
-check_finite(const struct psd_table *table, struct psi_transfer *transfer, struct psd_error *err)
+check_finite(const struct psd_table *table, struct psi_transfer *transfer, uint64_t *encode_ns,
+             struct psd_error *err)
 {
     int64_t index;
 
     if (table->spec.nan_policy == PSD_NAN_ALLOW) {
         return PSD_OK;
     }
-    index = psi_find_not_finite(table->spec.dtype, transfer->from, transfer->count);
+    index = find_not_finite(table, transfer, encode_ns);
     if (index < 0) {
         return PSD_OK;
     }
@@ -83,43 +103,27 @@ aim_at_view_locked(psd_table *table, struct psi_transfer *transfer, struct psd_e
     return PSD_OK;
 }
 
-/* Does anybody watch, and is it large enough to be worth two looks at the clock? */
-static bool
-is_timed(const struct psi_client *client, const struct psi_transfer *transfer)
+/* Out of the way of the small ones, of which there are many. */
+__attribute__((noinline)) static void
+timed_send_locked(psd_context *context, const psd_op *op, uint64_t encode_ns)
 {
-    return client->steps.on && transfer->count >= PSI_METRIC_TIMED;
-}
+    struct step_clock *steps = &context->client->steps;
+    const uint64_t begun_ns = op->started_ns; /* it may have ended, and be gone, after that */
 
-static psd_status
-timed_check(const struct psd_table *table, struct psi_transfer *transfer, uint64_t *ns_p,
-            struct psd_error *err)
-{
-    uint64_t begun_ns;
-    psd_status status;
-
-    if (!is_timed(table->client, transfer)) {
-        return check_finite(table, transfer, err);
-    }
-    begun_ns = psi_now_ns(table->client->env);
-    status = check_finite(table, transfer, err);
-    *ns_p = psi_now_ns(table->client->env) - begun_ns;
-    return status;
+    psi_step_clock_large(steps);
+    steps->parts.encode_ns += encode_ns;
+    psi_context_send_locked(context);
+    steps->parts.send_ns += psi_now_ns(context->client->env) - begun_ns;
 }
 
 static void
 send_locked(psd_context *context, const psd_op *op, uint64_t encode_ns)
 {
-    struct step_clock *steps = &context->client->steps;
-    const uint64_t begun_ns = op->started_ns; /* it may have ended, and be gone, after that */
-
-    if (!is_timed(context->client, &op->transfer)) {
+    if (is_timed(context->client, &op->transfer)) {
+        timed_send_locked(context, op, encode_ns);
+    } else {
         psi_context_send_locked(context);
-        return;
     }
-    steps->is_large = true;
-    steps->parts.encode_ns += encode_ns;
-    psi_context_send_locked(context);
-    steps->parts.send_ns += psi_now_ns(context->client->env) - begun_ns;
 }
 
 static psd_status
@@ -162,7 +166,7 @@ submit(psd_table *table, const struct psd_transfer *given, uint8_t type, psd_op 
     status = psi_transfer_check_range(table, &transfer, err);
     if (status == PSD_OK && psi_frame_has_gradient(type) &&
         (args.flags & PSD_TRANSFER_CHECKED) == 0) {
-        status = timed_check(table, &transfer, &encode_ns, err);
+        status = check_finite(table, &transfer, &encode_ns, err);
     }
     if (status != PSD_OK) {
         return status;

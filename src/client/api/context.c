@@ -190,13 +190,32 @@ tell_locked(psd_context *context)
     }
 }
 
+/* While the program sleeps. */
+__attribute__((cold)) static void
+others_tick_locked(psd_context *context)
+{
+    psi_step_clock_sleeps(&context->client->steps, true);
+    psi_client_tick(context->client);
+    psi_step_clock_sleeps(&context->client->steps, false);
+}
+
+static inline void
+settle_locked(psd_context *context)
+{
+    psi_loop_hold_bells(context->loop);
+    if (PSI_COUNTS && context->waiter.taken) {
+        others_tick_locked(context);
+    } else {
+        psi_client_tick(context->client);
+    }
+    psi_loop_ring_bells(context->loop);
+    tell_locked(context);
+}
+
 void
 psi_context_settle_locked(psd_context *context)
 {
-    psi_loop_hold_bells(context->loop);
-    psi_client_tick(context->client);
-    psi_loop_ring_bells(context->loop);
-    tell_locked(context);
+    settle_locked(context);
 }
 
 void
@@ -229,28 +248,27 @@ psi_context_drive_locked(psd_context *context, uint64_t deadline_ns, struct psi_
     const uint64_t now_ns = psi_now_ns(psi_loop_env(context->loop));
     const uint64_t until_ns = look_again_ns(context, now_ns, deadline_ns);
     const uint64_t wait_ns = until_ns > now_ns ? until_ns - now_ns : 0;
-    struct step_clock *steps = &context->client->steps;
     psd_status status;
 
     seat->taken = true;
     if (seat == &context->driver) {
         context->thread_until_ns = until_ns;
     } else { /* the program waits */
-        psi_step_clock_sleep(steps, now_ns);
+        psi_step_clock_sleep(&context->client->steps, now_ns);
     }
     pthread_mutex_unlock(&context->lock);
     status = psi_loop_wait(context->loop, (int)((wait_ns + MS_NS - 1) / MS_NS), &seat->ready,
                            &seat->err);
     pthread_mutex_lock(&context->lock);
     seat->taken = false;
-    if (seat == &context->waiter) {
-        psi_step_clock_wake(steps, steps->is_large ? psi_now_ns(psi_loop_env(context->loop)) : 0);
+    if (psi_step_clock_is_large(&context->client->steps) && seat == &context->waiter) {
+        psi_step_clock_woke(&context->client->steps, psi_now_ns(psi_loop_env(context->loop)));
     }
     if (status != PSD_OK) {
         psi_client_over(context->client, PSD_ERR_INTERNAL, "%s", seat->err.text);
     }
     psi_loop_dispatch(context->loop, &seat->ready);
-    psi_context_settle_locked(context);
+    settle_locked(context);
 }
 
 static void

@@ -178,6 +178,7 @@ psi_client_create(struct psi_env *env, const struct psi_client_config *config,
     client->life = env->ops->random(env) | 1;
     client->started_ns = psi_now_ns(env);
     client->next_deadline_ns = UINT64_MAX;
+    psi_step_clock_init(&client->steps);
     psi_pool_init(&client->requests, sizeof(struct psd_op));
     psi_pool_init(&client->lane_requests, sizeof(struct request));
     snprintf(client->master_address, sizeof(client->master_address), "%s", config->master_address);

@@ -118,10 +118,6 @@ psi_request_free(struct lane_link *lane, struct request *request)
     lane->reads -= request->pull_cost;
     lane->read_count -= !psi_frame_has_gradient(request->op->transfer.type);
     lane->request_count--;
-    if (lane->request_count == 0 && lane->client->steps.telling &&
-        lane->index < lane->client->lane_count) {
-        psi_step_clock_answered(&lane->client->steps, lane->server);
-    }
     if (request->prev != NULL) {
         request->prev->next = request->next;
     } else {
@@ -140,6 +136,10 @@ psi_request_free(struct lane_link *lane, struct request *request)
         lane->resend = request->next;
     }
     lane->requests[request->id % lane->requests_capacity] = NULL;
+    if (psi_step_clock_listens(&lane->client->steps) && lane->request_count == 0 &&
+        lane->index < lane->client->lane_count) {
+        psi_step_clock_answered(&lane->client->steps, lane->server);
+    }
     psi_pool_give(&lane->client->lane_requests, request);
 }
 

@@ -17,9 +17,9 @@ void
 psi_mark_pushed(const struct psd_op *op)
 {
     struct psi_client *client = op->client;
-    struct psi_spans *spans = &client->marked->spans;
+    struct psi_spans *spans = client->marked != NULL ? &client->marked->spans : NULL;
 
-    if (!psi_spans_want(spans, op->transfer.step) || !psi_op_is_push(op) ||
+    if (spans == NULL || !psi_spans_want(spans, op->transfer.step) || !psi_op_is_push(op) ||
         op->transfer.step > PSI_TOLD_STEP_MAX) {
         return;
     }

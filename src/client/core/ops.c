@@ -95,6 +95,14 @@ psi_op_submit_node(struct psd_op *op)
     list_append(&op->client->pending, &op->client->pending_last, op);
 }
 
+/* Of a step that is told: out of the way of the others. */
+__attribute__((noinline)) static void
+leave_marked(struct psd_op *op)
+{
+    psi_mark_pushed(op);
+    psi_order_leave(op);
+}
+
 static void
 end(struct psd_op *op, psd_status status, psd_outcome outcome)
 {
@@ -110,15 +118,16 @@ end(struct psd_op *op, psd_status status, psd_outcome outcome)
         return;
     }
     client->pending_count--;
-    if (client->pending_count == 0) {
+    if (psi_step_clock_keeps(&client->steps) && client->pending_count == 0) {
         psi_step_clock_drained(&client->steps);
     }
     list_append(&client->done, &client->done_last, op);
     if (op->kind == OP_TRANSFER) {
-        if (client->marked != NULL && psi_step_clock_tells(&client->steps, op->transfer.step)) {
-            psi_mark_pushed(op);
+        if (psi_step_clock_tells(&client->steps, op->transfer.step)) {
+            leave_marked(op);
+        } else {
+            psi_order_leave(op);
         }
-        psi_order_leave(op);
     } else if (op->kind == OP_BARRIER && status != PSD_OK && client->state != PSI_CLIENT_OVER) {
         psi_control_barrier_again(op);
     }

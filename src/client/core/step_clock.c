@@ -40,12 +40,11 @@ part_of(uint64_t *left_ns, uint64_t part_ns)
 }
 
 static struct psi_step_times
-times_of(const struct step_clock *clock)
+times_of(const struct step_record *record)
 {
-    const struct step_record *record = &clock->now;
-    const struct step_parts *from = &clock->before_parts;
-    const struct step_parts *to = &record->parts;
-    const uint64_t total_ns = record->end_ns - clock->before_ns;
+    const struct step_parts *from = &record->begin_parts;
+    const struct step_parts *to = &record->end_parts;
+    const uint64_t total_ns = record->end_ns - record->begin_ns;
     uint64_t left_ns = total_ns;
     const uint64_t wait_ns = part_of(&left_ns, to->wait_ns - from->wait_ns);
     const uint64_t receive_ns = part_of(&left_ns, to->receive_ns - from->receive_ns);
@@ -69,101 +68,199 @@ times_of(const struct step_clock *clock)
 
 /* ---- which are told ------------------------------------------------------------------------ */
 
-static bool
-is_told_of(const struct step_clock *clock, uint64_t step)
+static void
+be_sparse(struct step_clock *clock, uint32_t sparse)
 {
-    return psi_step_clock_tells(clock, step) && step <= PSI_TOLD_STEP_MAX;
+    clock->sparse = sparse;
+    clock->untold_bits = (UINT64_C(1) << sparse) - 1;
 }
 
 static void
+set_done(struct step_clock *clock, uint32_t count)
+{
+    clock->done_count = count;
+    clock->now = &clock->kept[count];
+}
+
+/* ---- what happens -------------------------------------------------------------------------- */
+
+/* The end of a turn in which something happened. */
+static void
+note(struct step_clock *clock, uint64_t now_ns)
+{
+    struct step_record *record = clock->now;
+
+    if ((clock->events & STEP_DRAINED) != 0) {
+        record->end_ns = now_ns;
+        record->end_parts = clock->parts;
+    }
+    if ((clock->events & STEP_ANSWERED) != 0) {
+        record->server_ns = now_ns;
+        record->other_ns = (clock->events & STEP_BOTH) != 0 ? now_ns : record->other_ns;
+    }
+    clock->events = 0;
+}
+
+/* The step may have ended while the program slept, in a turn of another thread: for the program it
+ * ends now. */
+static void
+look(struct step_clock *clock, uint64_t now_ns, bool is_asleep)
+{
+    const uint64_t asleep_ns = clock->asleep_ns;
+
+    if (asleep_ns != 0) {
+        const bool has_woken = clock->woke_ns > asleep_ns;
+        const uint64_t woke_ns = has_woken ? clock->woke_ns : now_ns;
+
+        clock->parts.wait_ns += woke_ns - asleep_ns;
+        clock->parts.receive_ns += now_ns - woke_ns;
+        clock->asleep_ns = is_asleep && !has_woken ? now_ns : 0;
+        if (clock->now->end_ns == asleep_ns) {
+            psi_step_clock_drained(clock);
+        }
+    }
+    if (clock->events != 0) {
+        note(clock, now_ns);
+    }
+}
+
+void
+psi_step_clock_look(struct step_clock *clock, uint64_t now_ns)
+{
+    look(clock, now_ns, (clock->heed & STEP_ASLEEP) != 0);
+}
+
+/* ---- one after the other -------------------------------------------------------------------- */
+
+/* The one that runs stays behind those that do. */
+__attribute__((noinline)) static void
 thin_out(struct step_clock *clock)
 {
+    const struct step_record *last = clock->now;
     uint32_t kept = 0;
 
-    clock->sparse++;
+    be_sparse(clock, clock->sparse + 1);
     for (uint32_t i = 0; i < clock->done_count; i++) {
-        if (is_told_of(clock, clock->done[i].step)) {
-            clock->done[kept++] = clock->done[i];
+        if (psi_step_clock_tells(clock, clock->kept[i].step)) {
+            clock->kept[kept++] = clock->kept[i];
         }
     }
     clock->untold += clock->done_count - kept;
-    clock->done_count = kept;
+    set_done(clock, kept);
+    *clock->now = *last;
 }
 
-/* Out of the way of the steps that are not told. */
-__attribute__((noinline)) static void
-keep(struct step_clock *clock)
+/* Is the one that runs to be told? When the first of all began nobody knows. If there is no room, some
+ * are left out: others, or itself. */
+static bool
+is_to_tell(struct step_clock *clock)
 {
+    const struct step_record *record = clock->now;
+
+    if ((clock->heed & STEP_TOLD) == 0 || record->begin_ns == 0 ||
+        record->step > PSI_TOLD_STEP_MAX) {
+        return false;
+    }
     while (clock->done_count == PSI_STEPS_MAX && clock->sparse < SPARSE_MAX) {
         thin_out(clock);
     }
-    if (clock->done_count < PSI_STEPS_MAX && is_told_of(clock, clock->now.step)) {
-        clock->done[clock->done_count++] = times_of(clock);
-    } else {
-        clock->untold++;
-    }
+    return clock->done_count < PSI_STEPS_MAX && psi_step_clock_tells(clock, clock->now->step);
 }
 
-/* The first step of all began when nobody knows: it is never told. */
-__attribute__((noinline)) static void
+/* The step that runs has ended; the next one begins then. */
+static void
 end_step(struct step_clock *clock, uint64_t now_ns)
 {
-    if (clock->now.end_ns == 0) { /* something was under way all the time */
-        clock->now.end_ns = now_ns;
-        clock->now.parts = clock->parts;
+    const struct step_record *ended;
+
+    if (clock->now->end_ns == 0) { /* something was under way all the time */
+        clock->now->end_ns = now_ns;
+        clock->now->end_parts = clock->parts;
     }
-    if (clock->before_ns != 0 && clock->telling) {
-        keep(clock);
+    if (is_to_tell(clock)) {
+        set_done(clock, clock->done_count + 1);
+        ended = clock->now - 1;
     } else {
         clock->untold += clock->count != 0;
+        ended = clock->now;
     }
-    clock->before_ns = clock->now.end_ns;
-    clock->before_parts = clock->now.parts;
     clock->count++;
+    clock->now->begin_ns = ended->end_ns;
+    clock->now->begin_parts = ended->end_parts;
 }
 
 /* The next step that is told is a multiple of 2^sparse, and the one before it is kept for its end. */
 static uint64_t
 quiet_until(const struct step_clock *clock, uint64_t step, uint64_t stride)
 {
-    const uint64_t told = ((step >> clock->sparse) + 1) << clock->sparse;
+    const uint64_t told = (step | clock->untold_bits) + 1;
 
     return told > stride ? told - stride : 0;
 }
 
-/* A push out of a callback comes within the turn that ended the step before. The next step is as far
- * away as the last: if it is not, it is not told. */
-void
-psi_step_clock_begin(struct step_clock *clock, uint64_t step, uint64_t now_ns)
+/* What is kept of the step that begins. The next one is as far away as the last: if it is not, it is
+ * not told. */
+static void
+begin_step(struct step_clock *clock, uint64_t step, uint64_t stride, uint64_t now_ns)
 {
-    const uint64_t stride = step - clock->now.step;
-    const uint64_t next = step + stride;
+    struct step_record *record = clock->now;
 
-    psi_step_clock_turn(clock, now_ns);
-    if (clock->keeping) {
-        end_step(clock, now_ns);
-    } else if (clock->running) {
-        clock->before_ns = 0;
-        clock->untold++;
-        clock->count++;
-    }
     clock->running = true;
-    clock->now.step = step;
-    clock->telling = is_told_of(clock, step);
-    clock->keeping = clock->telling || is_told_of(clock, next);
-    clock->quiet_until = quiet_until(clock, step, stride);
-    if (clock->telling) {
-        clock->now.pushed_ns = now_ns;
-        clock->now.server = UINT32_MAX;
-        clock->now.server_ns = 0;
-        clock->now.other_ns = 0;
+    clock->next = step + 1;
+    clock->heed &= STEP_LARGE | STEP_ASLEEP;
+    record->step = step;
+    if (psi_step_clock_tells(clock, step)) {
+        clock->heed |= STEP_KEPT | STEP_TOLD;
+        record->pushed_ns = now_ns;
+        record->server = UINT32_MAX;
+        record->server_ns = 0;
+        record->other_ns = 0;
+    } else if (psi_step_clock_tells(clock, step + stride)) {
+        clock->heed |= STEP_KEPT;
     }
+    clock->heed_from = (clock->heed & STEP_KEPT) != 0 ? 0 : quiet_until(clock, step, stride);
 }
+
+/* A push out of a callback comes within the turn that ended the step before. A program that sleeps now
+ * has another thread that pushes, and sleeps on. */
+static void
+next_step(struct step_clock *clock, uint64_t step, uint64_t now_ns)
+{
+    const uint64_t stride = step + 1 - clock->next;
+
+    if (clock->asleep_ns != 0 || clock->events != 0) {
+        look(clock, now_ns, true);
+    }
+    if ((clock->heed & STEP_KEPT) != 0) {
+        end_step(clock, now_ns);
+    } else {
+        clock->now->begin_ns = 0;
+        clock->untold += clock->running;
+        clock->count += clock->running;
+    }
+    begin_step(clock, step, stride, now_ns);
+}
+
+void
+psi_step_clock_heed(struct step_clock *clock, uint64_t step, uint64_t now_ns)
+{
+    if (!clock->on) {
+        return;
+    }
+    if (!clock->running || step >= clock->next) {
+        next_step(clock, step, now_ns);
+    }
+    clock->now->end_ns = 0; /* it goes on */
+}
+
+/* ---- telling -------------------------------------------------------------------------------- */
 
 uint32_t
 psi_step_clock_read(const struct step_clock *clock, struct psi_step_times *times_p)
 {
-    memcpy(times_p, clock->done, clock->done_count * sizeof(*times_p));
+    for (uint32_t i = 0; i < clock->done_count; i++) {
+        times_p[i] = times_of(&clock->kept[i]);
+    }
     return clock->done_count;
 }
 
@@ -171,11 +268,42 @@ psi_step_clock_read(const struct step_clock *clock, struct psi_step_times *times
 void
 psi_step_clock_told(struct step_clock *clock)
 {
+    clock->kept[0] = *clock->now;
     if (clock->done_count < PSI_STEPS_MAX / 4 && clock->sparse > 0) {
-        clock->sparse--;
-        clock->quiet_until = 0; /* more of them are told */
+        be_sparse(clock, clock->sparse - 1);
+        clock->heed_from = 0; /* more of them are told */
     }
-    clock->done_count = 0;
+    set_done(clock, 0);
+}
+
+/* ---- who watches ---------------------------------------------------------------------------- */
+
+/* No push is looked at, none is the first of its step, and none is told. */
+static void
+let_all_pass(struct step_clock *clock)
+{
+    clock->heed_from = UINT64_MAX;
+    clock->next = UINT64_MAX;
+    clock->untold_bits = UINT64_MAX;
+}
+
+void
+psi_step_clock_init(struct step_clock *clock)
+{
+    *clock = (struct step_clock){0};
+    set_done(clock, 0);
+    let_all_pass(clock);
+}
+
+void
+psi_step_clock_start(struct step_clock *clock)
+{
+    if (!clock->on) {
+        clock->on = true;
+        clock->heed_from = 0;
+        clock->next = 0;
+        be_sparse(clock, clock->sparse);
+    }
 }
 
 void
@@ -183,44 +311,7 @@ psi_step_clock_stop(struct step_clock *clock)
 {
     clock->on = false;
     clock->running = false;
-    clock->quiet_until = 0;
-    clock->telling = false;
-    clock->keeping = false;
-    clock->is_large = false;
+    clock->heed &= STEP_ASLEEP;
     clock->events = 0;
-    clock->asleep_ns = 0;
-    clock->before_ns = 0;
-}
-
-/* ---- what happens -------------------------------------------------------------------------- */
-
-void
-psi_step_clock_answered(struct step_clock *clock, uint32_t server)
-{
-    struct step_record *record = &clock->now;
-
-    if (record->server != server) {
-        if ((clock->events & STEP_ANSWERED) != 0) {
-            clock->events |= STEP_BOTH;
-        }
-        record->other_ns = record->server_ns;
-        record->server = server;
-    }
-    clock->events |= STEP_ANSWERED;
-}
-
-void
-psi_step_clock_note(struct step_clock *clock, uint64_t now_ns)
-{
-    struct step_record *record = &clock->now;
-
-    if ((clock->events & STEP_DRAINED) != 0) {
-        record->end_ns = now_ns;
-        record->parts = clock->parts;
-    }
-    if ((clock->events & STEP_ANSWERED) != 0) {
-        record->server_ns = now_ns;
-        record->other_ns = (clock->events & STEP_BOTH) != 0 ? now_ns : record->other_ns;
-    }
-    clock->events = 0;
+    let_all_pass(clock);
 }

@@ -28,7 +28,7 @@ static void
 sleep_between(struct step_clock *clock, uint64_t from_ns, uint64_t woke_ns)
 {
     psi_step_clock_sleep(clock, from_ns);
-    psi_step_clock_wake(clock, woke_ns);
+    psi_step_clock_woke(clock, woke_ns);
 }
 
 static uint32_t
@@ -49,8 +49,8 @@ test_parts_add_up_to_the_step(void **state)
     struct psi_step_times times[PSI_STEPS_MAX];
 
     (void)state;
-    memset(&clock, 0, sizeof(clock));
-    clock.on = true;
+    psi_step_clock_init(&clock);
+    psi_step_clock_start(&clock);
     psi_step_clock_push(&clock, 7, 1000 * US);
     answer_all(&clock, 0, 2000 * US); /* the end of the first, from which on they are told */
     psi_step_clock_push(&clock, 8, 5000 * US);
@@ -84,8 +84,8 @@ test_the_last_server_was_alone(void **state)
     struct psi_step_times times[PSI_STEPS_MAX];
 
     (void)state;
-    memset(&clock, 0, sizeof(clock));
-    clock.on = true;
+    psi_step_clock_init(&clock);
+    psi_step_clock_start(&clock);
     psi_step_clock_push(&clock, 0, 100 * US);
     answer_all(&clock, 0, 200 * US);
     psi_step_clock_push(&clock, 1, 1000 * US);
@@ -115,16 +115,17 @@ test_another_thread_ends_the_step(void **state)
     struct psi_step_times times[PSI_STEPS_MAX];
 
     (void)state;
-    memset(&clock, 0, sizeof(clock));
-    clock.on = true;
+    psi_step_clock_init(&clock);
+    psi_step_clock_start(&clock);
     psi_step_clock_push(&clock, 0, 100 * US);
     answer_all(&clock, 0, 200 * US);
     psi_step_clock_push(&clock, 1, 1200 * US);
     psi_step_clock_sleep(&clock, 1300 * US);
+    psi_step_clock_sleeps(&clock, true);
     psi_step_clock_turn(&clock, 2000 * US); /* a heartbeat */
     answer_all(&clock, 0, 4000 * US);
     psi_step_clock_turn(&clock, 4010 * US); /* another one, before the program runs again */
-    psi_step_clock_wake(&clock, 0);
+    psi_step_clock_sleeps(&clock, false);
     psi_step_clock_turn(&clock, 4050 * US);
     psi_step_clock_push(&clock, 2, 5050 * US);
     answer_all(&clock, 0, 5150 * US);
@@ -147,8 +148,8 @@ test_a_push_within_the_turn_that_ends_the_step(void **state)
     struct psi_step_times times[PSI_STEPS_MAX];
 
     (void)state;
-    memset(&clock, 0, sizeof(clock));
-    clock.on = true;
+    psi_step_clock_init(&clock);
+    psi_step_clock_start(&clock);
     psi_step_clock_push(&clock, 0, 100 * US);
     answer_all(&clock, 0, 200 * US);
     for (uint64_t step = 1; step < 4; step++) {
@@ -176,8 +177,8 @@ test_a_step_goes_on_after_it_drained(void **state)
     struct psi_step_times times[PSI_STEPS_MAX];
 
     (void)state;
-    memset(&clock, 0, sizeof(clock));
-    clock.on = true;
+    psi_step_clock_init(&clock);
+    psi_step_clock_start(&clock);
     psi_step_clock_push(&clock, 0, 100 * US);
     answer_all(&clock, 0, 200 * US);
     psi_step_clock_push(&clock, 1, 1200 * US);
@@ -212,10 +213,10 @@ test_of_many_steps_some_are_told(void **state)
     uint32_t count;
 
     (void)state;
-    memset(&clock, 0, sizeof(clock));
+    psi_step_clock_init(&clock);
     psi_step_clock_push(&clock, 0, US); /* nobody watches */
     assert_int_equal(take(&clock, times), 0);
-    clock.on = true;
+    psi_step_clock_start(&clock);
     run_steps(&clock, 1, 10001); /* the first is never told, and the last still runs */
     count = take(&clock, times);
     assert_true(count > PSI_STEPS_MAX / 4 && count <= PSI_STEPS_MAX);
@@ -239,10 +240,10 @@ test_workers_tell_of_the_same_steps(void **state)
     uint32_t count;
 
     (void)state;
-    memset(&one, 0, sizeof(one));
-    memset(&other, 0, sizeof(other));
-    one.on = true;
-    other.on = true;
+    psi_step_clock_init(&one);
+    psi_step_clock_init(&other);
+    psi_step_clock_start(&one);
+    psi_step_clock_start(&other);
     run_steps(&one, 0, 500);
     run_steps(&other, 0, 730);
     (void)take(&one, ones);
@@ -273,8 +274,8 @@ test_steps_may_be_far_apart(void **state)
     uint32_t count;
 
     (void)state;
-    memset(&clock, 0, sizeof(clock));
-    clock.on = true;
+    psi_step_clock_init(&clock);
+    psi_step_clock_start(&clock);
     for (uint64_t step = 0; step < 5000; step += 10) {
         psi_step_clock_push(&clock, step, (step + 1) * US);
         answer_all(&clock, 0, (step + 6) * US);
@@ -300,8 +301,8 @@ test_slower_steps_are_all_told_again(void **state)
     uint64_t step = 10000;
 
     (void)state;
-    memset(&clock, 0, sizeof(clock));
-    clock.on = true;
+    psi_step_clock_init(&clock);
+    psi_step_clock_start(&clock);
     run_steps(&clock, 0, step);
     for (unsigned i = 0; i < 16; i++, step += 4) {
         (void)take(&clock, times);
@@ -319,8 +320,8 @@ test_what_was_not_told_stays(void **state)
     struct psi_step_times times[PSI_STEPS_MAX];
 
     (void)state;
-    memset(&clock, 0, sizeof(clock));
-    clock.on = true;
+    psi_step_clock_init(&clock);
+    psi_step_clock_start(&clock);
     run_steps(&clock, 0, 5);
     assert_int_equal(psi_step_clock_read(&clock, times), 3);
     assert_int_equal(psi_step_clock_read(&clock, times), 3); /* it was not sent */
@@ -328,7 +329,7 @@ test_what_was_not_told_stays(void **state)
     run_steps(&clock, 5, 9);
     assert_int_equal(clock.count, 4);
     assert_int_equal(take(&clock, times), 3);
-    clock.on = true;
+    psi_step_clock_start(&clock);
     run_steps(&clock, 20, 23);
     assert_int_equal(take(&clock, times), 1); /* when the first began is not known */
     assert_int_equal(times[0].step, 21);
@@ -342,8 +343,8 @@ test_parts_are_no_more_than_the_step(void **state)
     struct psi_step_times times[PSI_STEPS_MAX];
 
     (void)state;
-    memset(&clock, 0, sizeof(clock));
-    clock.on = true;
+    psi_step_clock_init(&clock);
+    psi_step_clock_start(&clock);
     run_steps(&clock, 0, 1);
     psi_step_clock_push(&clock, 1, 10 * US);
     clock.parts.wait_ns += 70 * US;
@@ -355,6 +356,125 @@ test_parts_are_no_more_than_the_step(void **state)
     assert_int_equal(times[0].wait_us, 70);
     assert_int_equal(times[0].send_us, 30);
     assert_int_equal(times[0].compute_us, 0);
+}
+
+/* If this fails, a step that ran when it became one of those that are told is told with what is known of
+ * another one: the server that held that up. */
+static void
+test_what_was_not_looked_at_is_not_told(void **state)
+{
+    static struct step_clock clock;
+    struct psi_step_times times[PSI_STEPS_MAX];
+    uint64_t step = 0;
+
+    (void)state;
+    psi_step_clock_init(&clock);
+    psi_step_clock_start(&clock);
+    run_steps(&clock, 0, 200);
+    (void)take(&clock, times);
+    assert_true(clock.sparse > 0);
+    for (step = 200; psi_step_clock_tells(&clock, step + 1) == 0; step++) {
+        run_steps(&clock, step, step + 1);
+    }
+    run_steps(&clock, step, step + 1); /* not told, but kept: the next one is */
+    while (clock.sparse > 0) {
+        (void)take(&clock, times); /* now all are */
+    }
+    run_steps(&clock, step + 1, step + 3);
+    assert_int_equal(take(&clock, times), 1);
+    assert_int_equal(times[0].step, step + 1);
+    assert_int_equal(times[0].server, 0);
+}
+
+/* Steps of 10 us each, of which the program sleeps 4. */
+static void
+run_and_sleep(struct step_clock *clock, uint64_t from, uint64_t to)
+{
+    for (uint64_t step = from; step < to; step++) {
+        const uint64_t begun_ns = step * 10 * US;
+
+        psi_step_clock_push(clock, step, begun_ns);
+        psi_step_clock_sleep(clock, begun_ns + US);
+        answer_all(clock, 0, begun_ns + 5 * US);
+    }
+}
+
+/* If this fails, how long a program waits is counted in the few steps only that are told, or not
+ * before somebody watches. */
+static void
+test_waiting_counts_whatever_is_told(void **state)
+{
+    static struct step_clock clock;
+    struct psi_step_times times[PSI_STEPS_MAX];
+    uint32_t count;
+
+    (void)state;
+    psi_step_clock_init(&clock);
+    run_and_sleep(&clock, 1, 11);
+    assert_int_equal(clock.parts.wait_ns, 40 * US);
+    assert_int_equal(clock.count, 0); /* nobody knows what a step is yet */
+    psi_step_clock_start(&clock);
+    run_and_sleep(&clock, 11, 1011);
+    assert_int_equal(clock.parts.wait_ns, 4040 * US);
+    assert_int_equal(clock.parts.receive_ns, 0);
+    assert_int_equal(clock.count, 999);
+    count = take(&clock, times);
+    assert_int_equal(clock.untold, 999 - 1 - count); /* the first is never told */
+    for (uint32_t i = 0; i < count; i++) {
+        assert_int_equal(times[i].wait_us, 4);
+        assert_int_equal(times[i].compute_us, 6);
+    }
+    psi_step_clock_stop(&clock);
+    run_and_sleep(&clock, 1011, 1021);
+    assert_int_equal(clock.parts.wait_ns, 4080 * US);
+}
+
+/* If this fails, a program that sleeps long counts as busy from the first heartbeat on, or from the
+ * first push of another of its threads. */
+static void
+test_a_sleep_goes_on_while_others_work(void **state)
+{
+    static struct step_clock clock;
+
+    (void)state;
+    psi_step_clock_init(&clock);
+    psi_step_clock_start(&clock);
+    run_steps(&clock, 0, 1000); /* few of them are told: what follows is quiet */
+    psi_step_clock_push(&clock, 1001, 10010 * US);
+    psi_step_clock_sleep(&clock, 20000 * US);
+    psi_step_clock_sleeps(&clock, true);
+    psi_step_clock_turn(&clock, 21000 * US); /* a heartbeat */
+    psi_step_clock_sleeps(&clock, false);
+    assert_int_equal(clock.parts.wait_ns, 1000 * US);
+    for (uint64_t step = 1002; step < 1102; step++) {
+        psi_step_clock_push(&clock, step, (20000 + step) * US);
+    }
+    psi_step_clock_turn(&clock, 25000 * US); /* its own */
+    assert_int_equal(clock.parts.wait_ns, 5000 * US);
+    psi_step_clock_turn(&clock, 30000 * US);
+    assert_int_equal(clock.parts.wait_ns, 5000 * US);
+}
+
+/* If this fails, the time at which something large came the last time is taken for that of now, and the
+ * parts of a step are those of another one, or huge. */
+static void
+test_an_old_look_at_the_clock_says_nothing(void **state)
+{
+    static struct step_clock clock;
+
+    (void)state;
+    psi_step_clock_init(&clock);
+    psi_step_clock_start(&clock);
+    psi_step_clock_large(&clock);
+    psi_step_clock_push(&clock, 1, 100 * US);
+    sleep_between(&clock, 200 * US, 300 * US);
+    answer_all(&clock, 0, 350 * US);
+    assert_int_equal(clock.parts.wait_ns, 100 * US);
+    assert_int_equal(clock.parts.receive_ns, 50 * US);
+    psi_step_clock_sleep(&clock, 400 * US); /* nobody looks when it ends */
+    psi_step_clock_turn(&clock, 500 * US);
+    assert_int_equal(clock.parts.wait_ns, 200 * US);
+    assert_int_equal(clock.parts.receive_ns, 50 * US);
 }
 
 int
@@ -372,6 +492,10 @@ main(void)
         cmocka_unit_test(test_slower_steps_are_all_told_again),
         cmocka_unit_test(test_what_was_not_told_stays),
         cmocka_unit_test(test_parts_are_no_more_than_the_step),
+        cmocka_unit_test(test_what_was_not_looked_at_is_not_told),
+        cmocka_unit_test(test_waiting_counts_whatever_is_told),
+        cmocka_unit_test(test_a_sleep_goes_on_while_others_work),
+        cmocka_unit_test(test_an_old_look_at_the_clock_says_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -242,7 +242,7 @@ psi_client_tell(void *owner)
     if (client->telling == NULL || client->config.observer) {
         return;
     }
-    client->steps.on = true;
+    psi_step_clock_start(&client->steps);
     memset(client->telling, 0, sizeof(*client->telling));
     tell_scalars(client, client->telling);
     tell_steps(client, client->telling);
