@@ -8,6 +8,11 @@
  * Whoever keeps its results says GOT too, for those who hold. It is said again whenever the
  * connection was cut, for it may have been lost.
  *
+ * Operations end as a whole, so a GOT by itself is of no use to most: it waits for the rest of its
+ * operation from the same lane, and all are said in one frame, which is answered by one RELEASE. But
+ * another worker may have cut the same chunks into other operations, and wait for this one before it
+ * gives what the rest waits for: so it does not wait for long.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdlib.h>
@@ -16,6 +21,8 @@
 #include "client/core/lane_parts.h"
 #include "client/core/results.h"
 #include "rpc/post.h"
+
+#define GOT_WAITS_NS UINT64_C(5000000)
 
 void
 psi_result_hold(struct psd_op *op, uint32_t chunk)
@@ -46,8 +53,22 @@ psi_results_unhold(const struct psd_op *op)
 
 /* ---- GOT ----------------------------------------------------------------------------------- */
 
-void
-psi_got(struct lane_link *lane, const struct psi_result *result)
+/* What waited to be said is said, or lost with the connection. */
+static void
+wait_no_longer(struct lane_link *lane)
+{
+    struct psi_client *client = lane->client;
+
+    if (lane->got_ns != 0) {
+        lane->got_ns = 0;
+        client->got_waiting--;
+        client->got_ns = client->got_waiting == 0 ? 0 : client->got_ns;
+    }
+}
+
+/* False: there is no memory, and the job is over. */
+static bool
+add(struct lane_link *lane, const struct psi_result *result)
 {
     if (lane->got_count == PSI_RESULTS_MAX) {
         psi_got_send(lane);
@@ -57,10 +78,64 @@ psi_got(struct lane_link *lane, const struct psi_result *result)
     }
     if (lane->got == NULL) {
         psi_client_over(lane->client, PSD_ERR_NO_MEMORY, "no memory to tell of results");
-        return;
+        return false;
     }
     lane->got[lane->got_count++] = *result;
-    psi_lane_mark_busy(lane);
+    return true;
+}
+
+void
+psi_got(struct lane_link *lane, const struct psi_result *result)
+{
+    if (add(lane, result)) {
+        lane->got_due = true;
+        psi_lane_mark_busy(lane);
+    }
+}
+
+void
+psi_got_later(struct lane_link *lane, const struct psi_result *result)
+{
+    struct psi_client *client = lane->client;
+
+    if (!add(lane, result) || lane->got_ns != 0) {
+        return;
+    }
+    lane->got_ns = psi_now_ns(client->env) + GOT_WAITS_NS;
+    client->got_waiting++;
+    if (client->got_ns == 0) { /* else it is earlier: all wait for the same time */
+        client->got_ns = lane->got_ns;
+    }
+}
+
+void
+psi_got_tick(struct psi_client *client, uint64_t now_ns)
+{
+    if (client->got_ns == 0 || now_ns < client->got_ns) {
+        return;
+    }
+    client->got_ns = 0;
+    for (uint32_t i = 0; i <= client->lane_count; i++) {
+        struct lane_link *lane = client->lanes[i];
+
+        if (lane->got_ns == 0) {
+            continue;
+        }
+        if (now_ns >= lane->got_ns) {
+            lane->got_due = true;
+            psi_lane_mark_busy(lane);
+        } else if (client->got_ns == 0 || lane->got_ns < client->got_ns) {
+            client->got_ns = lane->got_ns;
+        }
+    }
+}
+
+void
+psi_got_lost(struct lane_link *lane)
+{
+    wait_no_longer(lane);
+    lane->got_count = 0;
+    lane->got_due = false;
 }
 
 void
@@ -74,7 +149,7 @@ psi_got_send(struct lane_link *lane)
     };
     const struct psi_results results = {.count = lane->got_count, .result = lane->got};
 
-    lane->got_count = 0;
+    psi_got_lost(lane);
     if (lane->peer.state == PSI_PEER_UP &&
         psi_post_results(lane->peer.conn, &frame, &results) != PSD_OK) {
         psi_lane_break(lane, "send failed");

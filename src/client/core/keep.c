@@ -169,6 +169,15 @@ let_go(const struct psd_op *op, uint32_t chunk)
     result->has = PSI_HAS_NOTHING;
 }
 
+/* Is it the last that the operation waits for from there? */
+static bool
+is_last(const struct lane_link *lane, const struct psd_op *op)
+{
+    const struct part *part = psi_part_of(lane, op);
+
+    return part->unanswered == 1 && !part->queued;
+}
+
 /* Some hold the result until everybody says that it is here. A worker that sends for its host, and gave its own
  * gradient apart, is awaited once for both: it says so when the result is here for both. */
 static void
@@ -178,9 +187,13 @@ say_got(struct lane_link *lane, const struct psd_op *op, uint32_t chunk)
         is_for_caller(op) && psi_gather_lacks(op->table, chunk, op->transfer.step);
     const bool held = (lane->peer.inbox.frame.flags & PSI_FLAG_HOLD) != 0 && !is_early;
 
+    const struct psi_result result = {op->table->id, chunk, op->transfer.step};
+
     op->table->results[chunk].got = held ? op->transfer.step + 1 : 0;
-    if (held) {
-        psi_got(lane, &(struct psi_result){op->table->id, chunk, op->transfer.step});
+    if (held && is_last(lane, op)) {
+        psi_got(lane, &result);
+    } else if (held) {
+        psi_got_later(lane, &result);
     }
 }
 

@@ -326,7 +326,7 @@ psi_lanes_send(struct psi_client *client)
         struct lane_link *next = lane->busy_next;
 
         lane->busy = false;
-        if (lane->got_count > 0) {
+        if (lane->got_due) {
             psi_got_send(lane);
         }
         pump(lane);

@@ -97,7 +97,7 @@ on_down(void *owner, struct psi_peer *peer, const struct psd_error *reason)
     lane->client->lanes_up--;
     psi_reach_down(lane, reason);
     lane->receiving = NULL;
-    lane->got_count = 0;
+    psi_got_lost(lane);
     psi_result_not_coming(lane);
     psi_share_lane_down(lane);
 }
@@ -295,6 +295,7 @@ psi_lanes_tick(struct psi_client *client, uint64_t now_ns)
         }
     }
     psi_lanes_room_tick(client, now_ns);
+    psi_got_tick(client, now_ns);
 }
 
 uint64_t
@@ -302,6 +303,7 @@ psi_lanes_next_ns(const struct psi_client *client)
 {
     uint64_t next_ns = client->room_ns != 0 ? client->room_ns : UINT64_MAX;
 
+    next_ns = client->got_ns != 0 && client->got_ns < next_ns ? client->got_ns : next_ns;
     for (uint32_t i = 0; !psi_lanes_up(client) && i < client->lane_count; i++) {
         const uint64_t peer_ns =
             is_wanted(client->lanes[i]) ? psi_peer_next_ns(&client->lanes[i]->peer) : UINT64_MAX;

@@ -65,9 +65,13 @@ void psi_result_hold(struct psd_op *op, uint32_t chunk);
 /* The operation ends before its time: its caller has the memory back. How many chunks it held. */
 uint64_t psi_results_unhold(const struct psd_op *op);
 
-/* GOT, as one frame for all that comes in a turn. Said again when the connection is up again. */
+/* GOT, as one frame for all that comes in a turn; or later, when the rest of its operation has come,
+ * too, which is to be soon. Said again when the connection is up again. */
 void psi_got(struct lane_link *lane, const struct psi_result *result);
+void psi_got_later(struct lane_link *lane, const struct psi_result *result);
+void psi_got_tick(struct psi_client *client, uint64_t now_ns); /* what has waited long enough */
 void psi_got_send(struct lane_link *lane);
+void psi_got_lost(struct lane_link *lane); /* the connection is down */
 void psi_got_again(struct lane_link *lane);
 
 /* The server asks for GOT (a GOT of its own): somebody leaves who keeps the result. */

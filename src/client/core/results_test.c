@@ -174,6 +174,15 @@ expect_push_pull(struct client_bed *bed, uint32_t chunk)
     return frame;
 }
 
+/* The next pushes are of the first chunks. */
+static void
+expect_push_pulls(struct client_bed *bed, uint32_t count, const struct psi_frame **frames_p)
+{
+    for (uint32_t chunk = 0; chunk < count; chunk++) {
+        frames_p[chunk] = expect_push_pull(bed, chunk);
+    }
+}
+
 /* ---- who needs it -------------------------------------------------------------------------- */
 
 /* If this fails, jobs and tables that end with their server pay for those that do not. */
@@ -417,11 +426,8 @@ test_a_held_result_waits_for_release(void **state)
 
     (void)state;
     bed_value_flagged(bed, 0, expect_push_pull(bed, 0), 5, PSI_FLAG_HOLD);
-    expect_got(bed, table, 0, 0);
-    bed_lane(bed, 0)->heard_read = 0;
-    (void)expect_push_pull(bed, 0);
     bed_value_flagged(bed, 0, expect_push_pull(bed, 1), 6, PSI_FLAG_HOLD); /* its room was free */
-    expect_got(bed, table, 1, 0);
+    expect_gots(bed, table, 0, 2, 0);
     say_release(bed, table, 1, 0);
     say_release(bed, table, 1, 0); /* counts once */
     say_release(bed, table, 0, 1); /* of another step */
@@ -474,6 +480,59 @@ test_got_is_said_once_for_all_that_comes_together(void **state)
     }
     world_settle(&bed->world);
     expect_gots(bed, table, 0, 3, 0);
+    assert_null(world_hear(bed_lane(bed, 0), PSI_FRAME_GOT));
+    assert_false(psi_op_ended(op));
+    client_bed_stop(bed);
+}
+
+/* If this fails, each result that comes by itself costs a frame and a RELEASE of its own, although
+ * nobody learns anything from them before the last one. */
+static void
+test_got_waits_for_the_rest_of_its_operation(void **state)
+{
+    struct client_bed *bed = client_bed_start_surviving(1, FAR, WIDE);
+    struct psd_table *table = bed_open_sum(bed, 3);
+    struct psd_op *op = bed_push_pull(bed, table, 0);
+    const struct psi_frame *pushes[3];
+
+    (void)state;
+    expect_push_pulls(bed, 3, pushes);
+    for (uint32_t chunk = 0; chunk < 3; chunk++) {
+        assert_null(world_hear(bed_lane(bed, 0), PSI_FRAME_GOT));
+        bed_value_flagged(bed, 0, pushes[chunk], 5, PSI_FLAG_HOLD);
+    }
+    expect_gots(bed, table, 0, 3, 0);
+    assert_null(world_hear(bed_lane(bed, 0), PSI_FRAME_GOT));
+    for (uint32_t chunk = 0; chunk < 3; chunk++) {
+        say_release(bed, table, chunk, 0);
+    }
+    bed_end_well(bed, op);
+    client_bed_stop(bed);
+}
+
+/* If this fails, a worker that pushes chunk by chunk, and waits for each, waits for ever for one that
+ * pushes them all at once: that one waits for the next chunk. */
+static void
+test_got_does_not_wait_for_long(void **state)
+{
+    struct client_bed *bed = client_bed_start_surviving(1, FAR, WIDE);
+    struct psd_table *table = bed_open_sum(bed, 4);
+    struct psd_op *op = bed_push_pull(bed, table, 0);
+    const struct psi_frame *pushes[4];
+
+    (void)state;
+    expect_push_pulls(bed, 4, pushes);
+    bed_value_flagged(bed, 0, pushes[0], 5, PSI_FLAG_HOLD);
+    world_wait(&bed->world, 3);
+    bed_value_flagged(bed, 0, pushes[1], 5, PSI_FLAG_HOLD);
+    assert_null(world_hear(bed_lane(bed, 0), PSI_FRAME_GOT));
+    world_wait(&bed->world, 3); /* from the first on */
+    expect_gots(bed, table, 0, 2, 0);
+    bed_value_flagged(bed, 0, pushes[2], 5, PSI_FLAG_HOLD);
+    bed_cut(bed, 0); /* said again at once, whatever has been said */
+    bed_come_back(bed, 0);
+    expect_gots(bed, table, 0, 3, 0);
+    world_wait(&bed->world, 10); /* and not once more */
     assert_null(world_hear(bed_lane(bed, 0), PSI_FRAME_GOT));
     assert_false(psi_op_ended(op));
     client_bed_stop(bed);
@@ -705,6 +764,8 @@ main(void)
         cmocka_unit_test(test_a_held_result_waits_for_release),
         cmocka_unit_test(test_a_held_result_outlives_two_lives),
         cmocka_unit_test(test_got_is_said_once_for_all_that_comes_together),
+        cmocka_unit_test(test_got_waits_for_the_rest_of_its_operation),
+        cmocka_unit_test(test_got_does_not_wait_for_long),
         cmocka_unit_test(test_got_is_said_again_after_a_cut),
         cmocka_unit_test(test_a_caller_that_gives_up_holds_nothing),
         cmocka_unit_test(test_half_a_value_leaves_the_gradient_whole),

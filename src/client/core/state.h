@@ -302,8 +302,10 @@ struct lane_link {
     struct coming coming;      /* `receiving` of a table with results */
     void *bounce;              /* owned; room for one value of those that come in place */
     size_t bounce_bytes;
-    struct psi_result *got; /* owned; to be told with the next turn: PSI_RESULTS_MAX of room */
+    struct psi_result *got; /* owned; to be told (hold.c): PSI_RESULTS_MAX of room */
     uint32_t got_count;
+    bool got_due;    /* with the next turn; ... */
+    uint64_t got_ns; /* ... or then, if the rest has not come; 0: nothing waits for a rest */
 };
 
 struct published {
@@ -367,7 +369,9 @@ struct psi_client {
     bool hold_changed;        /* a transfer ended: some of these may be let go */
     struct earliest earliest; /* PSI_DEATH_WAIT: of all tables without backup workers */
     uint64_t pump_turn;
-    uint64_t room_ns; /* the earliest of the lanes */
+    uint64_t room_ns;     /* the earliest of the lanes */
+    uint64_t got_ns;      /* likewise, or earlier; 0: none of them waits */
+    uint32_t got_waiting; /* how many do */
     struct published published;
     uint32_t chunks_in_place; /* of the views of all tables */
     bool leaving;             /* BYE was said */
