@@ -6,6 +6,9 @@
  * has given a gradient of the next step, and then nobody lacks this result. If the server dies, the
  * memory stays as long as the loan. What came as a copy is copied aside.
  *
+ * What comes over a line into the table's view stays there until the next result comes, and that does
+ * not come before everybody has this one either.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdlib.h>
@@ -86,6 +89,17 @@ bounce(struct lane_link *lane, size_t bytes)
     return lane->bounce;
 }
 
+/* The next result comes over the last one, bit by bit: everybody has given to its round, so everybody
+ * has that one. */
+static void
+overwrite(struct result *result, const void *into)
+{
+    if (result->has == PSI_HAS_KEPT && result->data == into) {
+        result->has = PSI_HAS_PASSED;
+        result->data = NULL;
+    }
+}
+
 /* Over a line that may end halfway the result must not come into the gradient's place: the gradient
  * may be needed again. From a server of this host it comes at once. */
 psd_status
@@ -96,11 +110,13 @@ psi_result_expect(struct lane_link *lane, const struct request *request, struct 
     if (!is_for_caller(op)) {
         return PSD_OK;
     }
-    if (psi_lane_is_kept(lane) && sink_p->stays) {
+    if (psi_result_is_viewed(lane, op)) {
+        overwrite(&op->table->results[request->chunk], sink_p->into);
+    } else if (lane->lends && sink_p->stays) {
         lane->coming = (struct coming){.to = sink_p->into, .loan = sink_p->loan};
         sink_p->into = NULL;
         sink_p->keep = true;
-    } else if (!psi_lane_is_kept(lane) && op->in_place) {
+    } else if (!lane->lends && op->in_place) {
         lane->coming = (struct coming){.to = sink_p->into};
         sink_p->into = bounce(lane, psi_transfer_bytes(op, request->chunk));
         return sink_p->into != NULL ? PSD_OK : PSD_ERR_NO_MEMORY;
@@ -141,7 +157,8 @@ copy_aside(struct psi_client *client, struct result *result, const void *payload
 
 /* The last result goes when this one is here. */
 static bool
-keep(struct psd_op *op, uint32_t chunk, struct psi_loan *loan, const void *payload)
+keep(const struct lane_link *lane, const struct psd_op *op, uint32_t chunk, struct psi_loan *loan,
+     const void *payload)
 {
     struct result *result = &op->table->results[chunk];
 
@@ -150,7 +167,7 @@ keep(struct psd_op *op, uint32_t chunk, struct psi_loan *loan, const void *paylo
     result->has = PSI_HAS_KEPT;
     result->loan = loan;
     result->data = payload;
-    if (loan == NULL) {
+    if (loan == NULL && !psi_result_is_viewed(lane, op)) {
         if (!copy_aside(op->client, result, payload, psi_transfer_bytes(op, chunk))) {
             return false;
         }
@@ -214,8 +231,8 @@ psi_result_arrived(struct lane_link *lane, struct request *request, const void *
     }
     if (!is_for_caller(op)) {
         psi_request_answered(lane, request, PSD_OK, "", frame);
-    } else if (psi_lane_is_kept(lane)) {
-        if (!keep(op, chunk, coming.loan, payload)) {
+    } else if (psi_result_is_kept(lane, op)) {
+        if (!keep(lane, op, chunk, coming.loan, payload)) {
             no_memory(lane->client);
             return;
         }

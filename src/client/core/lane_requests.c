@@ -63,12 +63,12 @@ psi_push_cost(const struct lane_link *lane, const struct psd_op *op, uint64_t by
 }
 
 /* Can this worker show the result when its caller has gone on? What is sent for this host comes back
- * into memory that lasts until the next result. */
+ * into memory that lasts until the next result, too. */
 static bool
 says_keeps(const struct lane_link *lane, const struct psd_op *op)
 {
     return op->table->results != NULL && op->transfer.type == PSI_FRAME_PUSH_PULL &&
-           (psi_lane_is_kept(lane) || op->node.gathering != NULL);
+           (psi_result_is_kept(lane, op) || op->node.gathering != NULL);
 }
 
 static struct request *

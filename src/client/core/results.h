@@ -6,7 +6,7 @@
  * of a step, it has its gradient. But a worker with the result has its gradient no more, and if the
  * server dies then, another may still lack that result. So whoever has it can show it until
  * everybody has. Either the worker keeps it (keep.c): memory of a server on this host outlives the
- * server. Or the operation does not end before everybody has the result (hold.c). Another life of
+ * server, and so does the table's view. Or the operation does not end before everybody has the result (hold.c). Another life of
  * the server is told what there is (adopt.c).
  *
  * One step is enough: the result of step c + 1 needs everybody's gradient of it, and whoever gives
@@ -29,7 +29,7 @@ struct result {
     struct psd_op *op; /* PSI_HAS_HELD: borrowed; it waits for RELEASE */
     const void *data;  /* PSI_HAS_KEPT: the result, ... */
     struct psi_loan *loan; /* ... on loan; ... */
-    void *copy;            /* ... or owned; else it is memory of the host's sums */
+    void *copy;            /* ... or owned; else it is the view, or memory of the host's sums */
 };
 
 /* ---- keep.c */
@@ -38,11 +38,19 @@ struct result {
 psd_status psi_results_create(struct psd_table *table);
 void psi_results_destroy(struct psd_table *table);
 
+/* Does the result come into the table's view? Callers only read it, and nothing comes there before
+ * the next one. (A caller that pushes from there does more than read.) */
+static inline bool
+psi_result_is_viewed(const struct lane_link *lane, const struct psd_op *op)
+{
+    return !lane->lends && op->transfer.to_view && !op->in_place;
+}
+
 /* Can the worker show what comes from there when its caller has gone on? Then pushes say so. */
 static inline bool
-psi_lane_is_kept(const struct lane_link *lane)
+psi_result_is_kept(const struct lane_link *lane, const struct psd_op *op)
 {
-    return lane->lends;
+    return lane->lends || psi_result_is_viewed(lane, op);
 }
 
 /* A value is coming: where it goes, if not straight to its caller. PSD_ERR_NO_MEMORY: nowhere. */

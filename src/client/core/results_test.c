@@ -647,6 +647,95 @@ test_a_view_follows_the_other_life(void **state)
     server_memory_fini(&memory[1]);
 }
 
+static struct psd_op *
+push_and_view(struct client_bed *bed, struct psd_table *table, uint64_t step)
+{
+    return bed_begin(bed, table,
+                     &(struct psi_transfer){.type = PSI_FRAME_PUSH_PULL,
+                                            .step = step,
+                                            .to = psi_table_view(table)->base,
+                                            .to_view = true});
+}
+
+/* If this fails, callers who only read their results wait for other workers all the same; or a result
+ * that they go on with can be shown by nobody. */
+static void
+test_a_result_in_the_view_is_kept(void **state)
+{
+    struct client_bed *bed = client_bed_start_surviving(1, FAR, WIDE);
+    struct psd_table *table = bed_open_sum(bed, 1);
+    const float *view = (const float *)(const void *)psi_table_view(table)->base;
+    struct psd_op *op = push_and_view(bed, table, 0);
+    const struct psi_frame *frame = expect_push_pull(bed, 0);
+
+    (void)state;
+    assert_true((frame->flags & PSI_FLAG_KEEPS) != 0);
+    bed_value_flagged(bed, 0, frame, 5, PSI_FLAG_HOLD); /* others hold it */
+    bed_end_well(bed, op);
+    expect_got(bed, table, 0, 0);
+    assert_int_equal(bed->client->kept_bytes, 0); /* there is no other copy */
+    lose(bed);
+    expect_adopt(bed, table, 1, PSI_HAS_KEPT);
+    expect_given(bed, table, 0, 0, 5);
+    assert_true(view[0] == 5);
+    op = bed_push_pull(bed, table, 1); /* not into the view: that one waits */
+    frame = expect_push_pull(bed, 0);
+    assert_int_equal(frame->flags & PSI_FLAG_KEEPS, 0);
+    lose(bed);
+    expect_adopt(bed, table, 1, PSI_HAS_KEPT); /* still there */
+    expect_given(bed, table, 0, 0, 5);
+    bed_lane(bed, 0)->heard_read = 0;
+    bed_value_flagged(bed, 0, expect_push_pull(bed, 0), 6, PSI_FLAG_HOLD);
+    assert_false(psi_op_ended(op));
+    say_release(bed, table, 0, 1);
+    bed_end_well(bed, op);
+    client_bed_stop(bed);
+}
+
+/* If this fails, half of one result and half of the next are shown as a result. */
+static void
+test_a_view_that_is_written_over_is_not_shown(void **state)
+{
+    struct client_bed *bed = client_bed_start_surviving(1, FAR, WIDE);
+    struct psd_table *table = bed_open_sum(bed, 1);
+    struct psd_op *op = push_and_view(bed, table, 0);
+
+    (void)state;
+    bed_value(bed, 0, expect_push_pull(bed, 0), 5);
+    bed_end_well(bed, op);
+    op = push_and_view(bed, table, 1);
+    bed_half_value(bed, 0, expect_push_pull(bed, 0), 6); /* so everybody has the first */
+    bed_begin_life(bed, 0);
+    bed_come_back(bed, 0);
+    expect_adopt(bed, table, 1, PSI_HAS_PASSED);
+    bed_value(bed, 0, expect_push_pull(bed, 0), 7); /* the gradient is sent again */
+    bed_end_well(bed, op);
+    bed_tell(bed, 0, PSI_FRAME_GIVE, table, 0, 0);
+    assert_null(bed_lane(bed, 0)); /* it has not that one any more */
+    client_bed_stop(bed);
+}
+
+/* If this fails, a result is shown that its caller has written over, with a gradient. */
+static void
+test_a_view_that_is_pushed_from_is_held(void **state)
+{
+    struct client_bed *bed = client_bed_start_surviving(1, FAR, WIDE);
+    struct psd_table *table = bed_open_sum(bed, 1);
+    struct psd_op *op = bed_begin(
+        bed, table,
+        &(struct psi_transfer){.type = PSI_FRAME_PUSH_PULL, .to = bed->gradient, .to_view = true});
+    const struct psi_frame *frame = expect_push_pull(bed, 0);
+
+    (void)state;
+    assert_int_equal(frame->flags & PSI_FLAG_KEEPS, 0);
+    assert_non_null(psi_table_view(table));
+    bed_value_flagged(bed, 0, frame, 5, PSI_FLAG_HOLD);
+    assert_false(psi_op_ended(op));
+    say_release(bed, table, 0, 0);
+    bed_end_well(bed, op);
+    client_bed_stop(bed);
+}
+
 /* ---- leaving ------------------------------------------------------------------------------- */
 
 /* If this fails, a worker that leaves waits for ever for one that has its results already, or goes
@@ -770,6 +859,9 @@ main(void)
         cmocka_unit_test(test_a_caller_that_gives_up_holds_nothing),
         cmocka_unit_test(test_half_a_value_leaves_the_gradient_whole),
         cmocka_unit_test(test_a_view_follows_the_other_life),
+        cmocka_unit_test(test_a_result_in_the_view_is_kept),
+        cmocka_unit_test(test_a_view_that_is_written_over_is_not_shown),
+        cmocka_unit_test(test_a_view_that_is_pushed_from_is_held),
         cmocka_unit_test(test_got_is_said_when_it_is_asked_for),
         cmocka_unit_test(test_got_of_elsewhere_is_not_asked_for),
         cmocka_unit_test(test_servers_are_asked_before_leaving),
