@@ -259,6 +259,9 @@ record_ended(struct worker *worker, struct record *record, struct psd_op *op)
         train_opened(worker, record->table, psi_op_table(op));
     } else if (record->what == WHAT_PUSH || record->what == WHAT_BOTH) {
         push_ended(worker, record, outcome);
+        if (status == PSD_OK) {
+            train_viewed(worker, record, op);
+        }
     } else if (record->what == WHAT_ADD && status == PSD_OK) {
         together_added(worker, record, psi_op_value(op));
     } else if (record->what == WHAT_BARRIER && status == PSD_OK) {

@@ -148,6 +148,7 @@ void train_opened(struct worker *worker, unsigned index, struct psd_table *table
 bool train_takes_part(const struct worker *worker, unsigned index);
 void train_find_step(struct worker *worker);
 void train_give_initial_values(struct worker *worker);
+void train_viewed(struct worker *worker, const struct record *record, const struct psd_op *op);
 bool train_fetch_weights(struct worker *worker); /* true: a piece was asked for */
 void train_fetched(struct worker *worker, const struct record *record, psd_status status);
 void train_pull(struct worker *worker);
