@@ -21,6 +21,7 @@
     (IN_PLACE | BIT(SUBJECT_MOMENTUM) | BIT(SUBJECT_ADAM) | BIT(SUBJECT_COPIED) |                  \
      BIT(SUBJECT_COPIED_MOMENTUM) | BIT(SUBJECT_COPIED_ADAM))
 #define SUMS        (BIT(SUBJECT_SUM) | BIT(SUBJECT_SUM_OFF))
+#define HELD        (BIT(SUBJECT_SUM_HELD) | BIT(SUBJECT_SUM_HELD_OFF))
 #define URGENT      (BIT(SUBJECT_URGENT) | BIT(SUBJECT_URGENT_EQUAL))
 #define FULL        BIT(SUBJECT_FULL)
 #define COPYIN      (BIT(SUBJECT_COPY_NT) | BIT(SUBJECT_COPY_LIBC))
@@ -79,7 +80,7 @@ static const struct entry entries[] = {
 
     /* what it costs that servers may die */
     {IN_SURVIVAL | IN_SUITE | IN_ALL, SHM, 2, 2, "4M,64M",                COPIES | SUMS},
-    {IN_SURVIVAL | IN_SUITE | IN_ALL, TCP, 2, 2, "4M,32M",                COPIES | SUMS},
+    {IN_SURVIVAL | IN_SUITE | IN_ALL, TCP, 2, 2, "4M,32M",                COPIES | SUMS | HELD},
     {IN_SURVIVAL | IN_SUITE | IN_ALL, SHM, 8, 2, "16M",                   COPIES},
     {IN_SURVIVAL | IN_SUITE | IN_ALL, TCP, 8, 2, "8M",                    COPIES},
     {IN_QUICK,          SHM, 2, 2, "64k,1M",                COPIES | SUMS},

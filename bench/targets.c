@@ -88,7 +88,8 @@ static const struct target targets[] = {
     {"s", TCP, 8, 2, "8M",      SUBJECT_COPIED_MOMENTUM, CALL, {SUBJECT_MOMENTUM}, AT_LEAST, 0.80, false},
     {"s", TCP, 8, 2, "8M",      SUBJECT_COPIED_ADAM,     CALL, {SUBJECT_ADAM},     AT_LEAST, 0.80, false},
     {"s", SHM, 2, 2, "4M,64M",  SUBJECT_SUM,             CALL, {SUBJECT_SUM_OFF},  AT_LEAST, 0.98, false},
-    {"s", TCP, 2, 2, "4M,32M",  SUBJECT_SUM,             CALL, {SUBJECT_SUM_OFF},  AT_LEAST, 0.95, false},
+    {"s", TCP, 2, 2, "4M,32M",  SUBJECT_SUM,             CALL, {SUBJECT_SUM_OFF},  AT_LEAST, 0.98, false},
+    {"s", TCP, 2, 2, "4M,32M",  SUBJECT_SUM_HELD,        CALL, {SUBJECT_SUM_HELD_OFF}, AT_LEAST, 0.95, false},
 
     {"6", SHM, 1, 1, "256M",    SUBJECT_URGENT,   CALL, {SUBJECT_URGENT_EQUAL}, AT_LEAST, 10, false},
     {"6", TCP, 1, 1, "256M",    SUBJECT_URGENT,   CALL, {SUBJECT_URGENT_EQUAL}, AT_LEAST, 10, false},
