@@ -19,19 +19,16 @@
 
 #include "base/fail.h"
 
-enum {
-    DIGITS_MAX = 18, /* so that the next one fits, too */
-    GENERATIONS_KEPT = 2,
-};
+enum { DIGITS_MAX = 18 }; /* so that the next one fits, too */
 
 static const struct {
     const char *prefix;
     const char *suffix;
     const char *temporary;
 } kinds[PSI_CHECKPOINT_KINDS] = {
-    [PSI_CHECKPOINT_PARAMS] = {"params-", ".safetensors", ".params.tmp"},
-    [PSI_CHECKPOINT_STATE] = {"state-", ".safetensors", ".state.tmp"},
-    [PSI_CHECKPOINT_MANIFEST] = {"manifest-", ".json", ".manifest.tmp"},
+    [PSI_CHECKPOINT_PARAMS] = {"params-", ".safetensors", ".params"},
+    [PSI_CHECKPOINT_STATE] = {"state-", ".safetensors", ".state"},
+    [PSI_CHECKPOINT_MANIFEST] = {"manifest-", ".json", ".manifest"},
 };
 
 void
@@ -42,10 +39,35 @@ psi_checkpoint_name(char name[PSI_CHECKPOINT_NAME_BYTES], enum psi_checkpoint_ki
              (unsigned long long)generation, kinds[kind].suffix);
 }
 
-const char *
-psi_checkpoint_temporary_name(enum psi_checkpoint_kind kind)
+void
+psi_checkpoint_temporary_name(char name[PSI_CHECKPOINT_NAME_BYTES], enum psi_checkpoint_kind kind,
+                              uint64_t token)
 {
-    return kinds[kind].temporary;
+    if (token == 0) {
+        snprintf(name, PSI_CHECKPOINT_NAME_BYTES, "%s.tmp", kinds[kind].temporary);
+    } else {
+        snprintf(name, PSI_CHECKPOINT_NAME_BYTES, "%s-%016llx.tmp", kinds[kind].temporary,
+                 (unsigned long long)token);
+    }
+}
+
+/* Of a data file: the manifest's is the lock of who writes now. */
+static bool
+is_temporary(const char *name)
+{
+    static const char suffix[] = ".tmp";
+    const size_t length = strlen(name);
+
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+        const size_t prefix = strlen(kinds[kind].temporary);
+
+        if (strncmp(name, kinds[kind].temporary, prefix) == 0 &&
+            (name[prefix] == '-' || name[prefix] == '.') && length > sizeof(suffix) &&
+            strcmp(name + length - sizeof(suffix) + 1, suffix) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool
@@ -108,7 +130,14 @@ read_names(DIR *stream, struct psi_generations *generations)
     struct psi_generation generation;
 
     while (errno = 0, (entry = readdir(stream)) != NULL) {
-        if (parse_name(entry->d_name, &generation) && !add(generations, generation)) {
+        if (is_temporary(entry->d_name)) {
+            generation = (struct psi_generation){.kind = PSI_CHECKPOINT_KINDS};
+            snprintf(generation.name, sizeof(generation.name), "%.*s",
+                     PSI_CHECKPOINT_NAME_BYTES - 1, entry->d_name);
+        } else if (!parse_name(entry->d_name, &generation)) {
+            continue;
+        }
+        if (!add(generations, generation)) {
             errno = ENOMEM;
             break;
         }
@@ -162,7 +191,11 @@ remove_file(const struct psi_generation *file, const struct psi_directory *direc
 {
     char name[PSI_CHECKPOINT_NAME_BYTES];
 
-    psi_checkpoint_name(name, file->kind, file->number);
+    if (file->kind == PSI_CHECKPOINT_KINDS) {
+        memcpy(name, file->name, sizeof(name));
+    } else {
+        psi_checkpoint_name(name, file->kind, file->number);
+    }
     (void)psi_directory_remove(directory, name, NULL);
 }
 
@@ -177,7 +210,7 @@ psi_generations_remove_unfinished(const struct psi_generations *generations,
 
         if (file->kind == PSI_CHECKPOINT_MANIFEST) {
             committed = file->number;
-        } else if (file->number != committed) {
+        } else if (file->kind == PSI_CHECKPOINT_KINDS || file->number != committed) {
             remove_file(file, directory);
         }
     }
@@ -185,13 +218,13 @@ psi_generations_remove_unfinished(const struct psi_generations *generations,
 
 void
 psi_generations_remove_old(const struct psi_generations *generations,
-                           const struct psi_directory *directory)
+                           const struct psi_directory *directory, uint32_t kept)
 {
     unsigned seen = 0;
 
     for (size_t i = 0; i < generations->count; i++) {
         seen += generations->list[i].kind == PSI_CHECKPOINT_MANIFEST;
-        if (seen > GENERATIONS_KEPT) {
+        if (seen > kept && generations->list[i].kind != PSI_CHECKPOINT_KINDS) {
             remove_file(&generations->list[i], directory);
         }
     }

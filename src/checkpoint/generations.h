@@ -12,24 +12,31 @@
 
 #include "checkpoint/directory.h"
 
-enum psi_checkpoint_kind { PSI_CHECKPOINT_PARAMS, PSI_CHECKPOINT_STATE, PSI_CHECKPOINT_MANIFEST };
+enum psi_checkpoint_kind {
+    PSI_CHECKPOINT_PARAMS,
+    PSI_CHECKPOINT_STATE,
+    PSI_CHECKPOINT_MANIFEST,
+    PSI_CHECKPOINT_KINDS,
+};
 
 enum {
     PSI_CHECKPOINT_DATA_FILES = PSI_CHECKPOINT_MANIFEST, /* the kinds before it */
-    PSI_CHECKPOINT_KINDS = PSI_CHECKPOINT_MANIFEST + 1,
     PSI_CHECKPOINT_NAME_BYTES = 48,
 };
 
 void psi_checkpoint_name(char name[PSI_CHECKPOINT_NAME_BYTES], enum psi_checkpoint_kind kind,
                          uint64_t generation);
 
-/* While it is being written. */
-const char *psi_checkpoint_temporary_name(enum psi_checkpoint_kind kind);
+/* While it is being written. A token that is not 0 makes it one of several writers': who has not
+ * heard that their generation was given up cannot write into the next. */
+void psi_checkpoint_temporary_name(char name[PSI_CHECKPOINT_NAME_BYTES],
+                                   enum psi_checkpoint_kind kind, uint64_t token);
 
 /* One file. */
 struct psi_generation {
     uint64_t number;
-    enum psi_checkpoint_kind kind;
+    enum psi_checkpoint_kind kind;        /* PSI_CHECKPOINT_KINDS: one that is being written, ... */
+    char name[PSI_CHECKPOINT_NAME_BYTES]; /* ... by this name; its number is 0 */
 };
 
 /* The files of a directory. Thread: owned by its caller. */
@@ -46,13 +53,16 @@ void psi_generations_fini(struct psi_generations *generations);
 /* One more than any that is or was begun here. */
 uint64_t psi_generations_next(const struct psi_generations *generations);
 
+enum { PSI_GENERATIONS_KEPT = 2 }; /* at least */
+
 /*
- * Removes data files that no manifest makes a generation; removes all but the two newest committed
- * generations. Both only take space: what cannot be removed is left for the next time.
+ * Removes data files that no manifest makes a generation, those that were being written included;
+ * removes all but the `kept` newest committed generations. Both only take space: what cannot be
+ * removed is left for the next time.
  */
 void psi_generations_remove_unfinished(const struct psi_generations *generations,
                                        const struct psi_directory *directory);
 void psi_generations_remove_old(const struct psi_generations *generations,
-                                const struct psi_directory *directory);
+                                const struct psi_directory *directory, uint32_t kept);
 
 #endif

@@ -68,8 +68,9 @@ break_lock(const struct psi_directory *directory, const char *name, struct psd_e
 psd_status
 psi_checkpoint_lock(const struct psi_directory *directory, int *fd_p, struct psd_error *err)
 {
-    const char *name = psi_checkpoint_temporary_name(PSI_CHECKPOINT_MANIFEST);
+    char name[PSI_CHECKPOINT_NAME_BYTES];
 
+    psi_checkpoint_temporary_name(name, PSI_CHECKPOINT_MANIFEST, 0);
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         int fd = psi_disk_open(directory->disk, directory->fd, name, PSI_DISK_NEW);
         psd_status status;

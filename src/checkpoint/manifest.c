@@ -56,6 +56,51 @@ psi_manifest_blocks(uint64_t bytes)
     return bytes / PSI_MANIFEST_BLOCK_BYTES + (bytes % PSI_MANIFEST_BLOCK_BYTES != 0);
 }
 
+bool
+psi_manifest_file_init(struct psi_manifest_file *file, uint64_t bytes)
+{
+    file->bytes = bytes;
+    file->checksum = 0;
+    file->block_count = psi_manifest_blocks(bytes);
+    file->blocks = calloc(file->block_count + 1, sizeof(file->blocks[0]));
+    return file->blocks != NULL;
+}
+
+static uint64_t
+block_end(const struct psi_manifest_file *file, uint64_t at)
+{
+    const uint64_t end = (at / PSI_MANIFEST_BLOCK_BYTES + 1) * PSI_MANIFEST_BLOCK_BYTES;
+
+    return end < file->bytes ? end : file->bytes;
+}
+
+void
+psi_manifest_file_zeros(struct psi_manifest_file *file)
+{
+    file->checksum ^= psi_crc32c_zeros(file->bytes);
+    for (uint64_t at = 0; at < file->bytes; at += PSI_MANIFEST_BLOCK_BYTES) {
+        file->blocks[at / PSI_MANIFEST_BLOCK_BYTES] ^= psi_crc32c_zeros(block_end(file, at) - at);
+    }
+}
+
+void
+psi_manifest_file_add(struct psi_manifest_file *file, uint64_t at, const void *data, size_t bytes)
+{
+    const uint8_t *from = data;
+
+    while (bytes > 0) {
+        const uint64_t rest = block_end(file, at) - at;
+        const size_t count = bytes < rest ? bytes : (size_t)rest;
+        const uint32_t crc = psi_crc32c(0, from, count);
+
+        file->blocks[at / PSI_MANIFEST_BLOCK_BYTES] ^= psi_crc32c_change(crc, count, rest - count);
+        file->checksum ^= psi_crc32c_change(crc, count, file->bytes - at - count);
+        at += count;
+        from += count;
+        bytes -= count;
+    }
+}
+
 const struct psi_manifest_table *
 psi_manifest_table(const struct psi_manifest *manifest, const char *name)
 {

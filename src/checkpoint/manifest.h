@@ -8,6 +8,8 @@
 #ifndef PSI_CHECKPOINT_MANIFEST_H
 #define PSI_CHECKPOINT_MANIFEST_H
 
+#include <stdbool.h>
+
 #include <psd/psd.h>
 
 #include "checkpoint/generations.h"
@@ -55,6 +57,16 @@ void psi_manifest_fini(struct psi_manifest *manifest);
 
 /* How many checksums a file of so many bytes has. */
 uint64_t psi_manifest_blocks(uint64_t bytes);
+
+/* Room for the checksums of a file of so many bytes, all 0. False: no memory. */
+bool psi_manifest_file_init(struct psi_manifest_file *file, uint64_t bytes);
+
+/* The bytes at `at` join the file's checksum and those of its blocks. Pieces come in any order, see
+ * base/crc32c.h: the sum of what several writers added to 0, and of the checksums of zeros
+ * (psi_manifest_file_zeros), is that of the file. */
+void psi_manifest_file_add(struct psi_manifest_file *file, uint64_t at, const void *data,
+                           size_t bytes);
+void psi_manifest_file_zeros(struct psi_manifest_file *file);
 
 /* NULL: not in the manifest. */
 const struct psi_manifest_table *psi_manifest_table(const struct psi_manifest *manifest,

@@ -16,7 +16,7 @@
 #include "base/fail.h"
 #include "checkpoint/scan.h"
 
-enum { DATA_ALIGN = 64, DTYPES = 5 };
+enum { DATA_ALIGN = 64, DTYPES = 5, STEP_DIGITS_MAX = 20 };
 
 static const char metadata_key[] = "__metadata__";
 
@@ -249,16 +249,19 @@ put_tensor(FILE *out, const struct psi_tensor *tensor)
             (unsigned long long)tensor->end);
 }
 
-/* With room for the length in front. */
+/* With room for the length in front. As long as that of any other step: where the data begins is
+ * known before the step is. */
 static void
 put_header(FILE *out, const struct psi_tensors *tensors, uint64_t step)
 {
+    const int digits = snprintf(NULL, 0, "%llu", (unsigned long long)step);
+
     fprintf(out, "%*s{\"%s\":{\"format\":\"poseidon\",\"step\":\"%llu\"}",
             PSI_SAFETENSORS_LENGTH_BYTES, "", metadata_key, (unsigned long long)step);
     for (size_t i = 0; i < tensors->count; i++) {
         put_tensor(out, &tensors->list[i]);
     }
-    fputc('}', out);
+    fprintf(out, "}%*s", STEP_DIGITS_MAX - digits, "");
 }
 
 psd_status

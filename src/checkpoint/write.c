@@ -34,6 +34,8 @@ struct output {
 
 struct psi_checkpoint_writer {
     struct psi_directory directory;
+    uint64_t token; /* of what others write into; 0: nobody does */
+    uint32_t kept;
     struct psi_manifest manifest;
     struct output outputs[PSI_CHECKPOINT_KINDS];
 };
@@ -46,8 +48,11 @@ remove_leftovers(const struct psi_directory *directory, const struct psi_generat
                  struct psd_error *err)
 {
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
-        const psd_status status = psi_directory_remove(
-            directory, psi_checkpoint_temporary_name((enum psi_checkpoint_kind)kind), err);
+        char name[PSI_CHECKPOINT_NAME_BYTES];
+        psd_status status;
+
+        psi_checkpoint_temporary_name(name, (enum psi_checkpoint_kind)kind, 0);
+        status = psi_directory_remove(directory, name, err);
 
         if (status != PSD_OK) {
             return status;
@@ -87,22 +92,12 @@ reserve(const struct psi_checkpoint_writer *writer, const struct output *output,
     return PSD_OK;
 }
 
-static uint64_t
-block_end(const struct psi_manifest_file *file, uint64_t at)
-{
-    const uint64_t end = (at / PSI_MANIFEST_BLOCK_BYTES + 1) * PSI_MANIFEST_BLOCK_BYTES;
-
-    return end < file->bytes ? end : file->bytes;
-}
-
-/* Pieces come in any order: checksums begin as those of zeros, see base/crc32c.h. */
+/* Of a data file, or of the manifest. */
 static void
-init_checksums(struct psi_manifest_file *file)
+temporary_name(const struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind,
+               char name[PSI_CHECKPOINT_NAME_BYTES])
 {
-    file->checksum = psi_crc32c_zeros(file->bytes);
-    for (uint64_t at = 0; at < file->bytes; at += PSI_MANIFEST_BLOCK_BYTES) {
-        file->blocks[at / PSI_MANIFEST_BLOCK_BYTES] = psi_crc32c_zeros(block_end(file, at) - at);
-    }
+    psi_checkpoint_temporary_name(name, kind, kind == PSI_CHECKPOINT_MANIFEST ? 0 : writer->token);
 }
 
 static psd_status
@@ -110,19 +105,17 @@ begin_file(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind, 
            struct psd_error *err)
 {
     const struct psi_directory *directory = &writer->directory;
-    const char *temporary = psi_checkpoint_temporary_name(kind);
     struct psi_manifest_file *file = &writer->manifest.files[kind];
     struct output *output = &writer->outputs[kind];
+    char temporary[PSI_CHECKPOINT_NAME_BYTES];
 
     psi_assert(bytes > 0);
-    file->bytes = bytes;
-    file->block_count = psi_manifest_blocks(bytes);
-    file->blocks = calloc(file->block_count, sizeof(file->blocks[0]));
-    if (file->blocks == NULL) {
+    temporary_name(writer, kind, temporary);
+    if (!psi_manifest_file_init(file, bytes)) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "save %s/%s: no memory for checksums",
                         directory->path, file->name);
     }
-    init_checksums(file);
+    psi_manifest_file_zeros(file);
     output->fd = psi_disk_open(directory->disk, directory->fd, temporary, PSI_DISK_NEW);
     if (output->fd < 0) {
         return psi_fail_errno(err, PSD_ERR_IO, "create %s/%s", directory->path, temporary);
@@ -150,9 +143,10 @@ begin(struct psi_checkpoint_writer *writer, const uint64_t bytes[PSI_CHECKPOINT_
 }
 
 psd_status
-psi_checkpoint_writer_create(const struct psi_disk *disk, const char *path,
-                             const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES],
-                             struct psi_checkpoint_writer **writer_p, struct psd_error *err)
+psi_checkpoint_writer_share(const struct psi_disk *disk, const char *path,
+                            const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES], uint64_t token,
+                            uint32_t kept, struct psi_checkpoint_writer **writer_p,
+                            struct psd_error *err)
 {
     struct psi_checkpoint_writer *writer = calloc(1, sizeof(*writer));
     psd_status status;
@@ -160,6 +154,8 @@ psi_checkpoint_writer_create(const struct psi_disk *disk, const char *path,
     if (writer == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "save into %s: no memory", path);
     }
+    writer->token = token;
+    writer->kept = kept;
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_KINDS; kind++) {
         writer->outputs[kind].fd = -1;
     }
@@ -175,6 +171,20 @@ psi_checkpoint_writer_create(const struct psi_disk *disk, const char *path,
     return PSD_OK;
 }
 
+psd_status
+psi_checkpoint_writer_create(const struct psi_disk *disk, const char *path,
+                             const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES],
+                             struct psi_checkpoint_writer **writer_p, struct psd_error *err)
+{
+    return psi_checkpoint_writer_share(disk, path, bytes, 0, PSI_GENERATIONS_KEPT, writer_p, err);
+}
+
+uint64_t
+psi_checkpoint_generation(const struct psi_checkpoint_writer *writer)
+{
+    return writer->manifest.generation;
+}
+
 /* On the way out: what cannot be removed now is left for the next save. */
 static void
 discard(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind,
@@ -183,10 +193,11 @@ discard(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind,
     struct output *output = &writer->outputs[kind];
 
     if (output->state == state) {
-        const char *name =
-            state == OUTPUT_NAMED ? output->name : psi_checkpoint_temporary_name(kind);
+        char temporary[PSI_CHECKPOINT_NAME_BYTES];
 
-        (void)psi_directory_remove(&writer->directory, name, NULL);
+        temporary_name(writer, kind, temporary);
+        (void)psi_directory_remove(&writer->directory,
+                                   state == OUTPUT_NAMED ? output->name : temporary, NULL);
         output->state = OUTPUT_ABSENT;
     }
 }
@@ -213,23 +224,6 @@ psi_checkpoint_writer_destroy(struct psi_checkpoint_writer *writer)
 
 /* ---------------------------------------------------------------------------------- writing --- */
 
-/* The bytes at `at` join the file's checksum and those of their blocks. */
-static void
-add_to_checksums(struct psi_manifest_file *file, uint64_t at, const uint8_t *data, size_t bytes)
-{
-    while (bytes > 0) {
-        const uint64_t rest = block_end(file, at) - at;
-        const size_t count = bytes < rest ? bytes : (size_t)rest;
-        const uint32_t crc = psi_crc32c(0, data, count);
-
-        file->blocks[at / PSI_MANIFEST_BLOCK_BYTES] ^= psi_crc32c_change(crc, count, rest - count);
-        file->checksum ^= psi_crc32c_change(crc, count, file->bytes - at - count);
-        at += count;
-        data += count;
-        bytes -= count;
-    }
-}
-
 static psd_status
 put(struct psi_checkpoint_writer *writer, struct output *output, uint64_t at, const void *data,
     size_t bytes, struct psd_error *err)
@@ -253,9 +247,23 @@ psi_checkpoint_write(struct psi_checkpoint_writer *writer, enum psi_checkpoint_k
     psi_assert(at <= file->bytes && bytes <= file->bytes - at);
     status = put(writer, &writer->outputs[kind], at, data, bytes, err);
     if (status == PSD_OK) {
-        add_to_checksums(file, at, data, bytes);
+        psi_manifest_file_add(file, at, data, bytes);
     }
     return status;
+}
+
+void
+psi_checkpoint_count(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind,
+                     const struct psi_manifest_file *sums, uint64_t written)
+{
+    struct psi_manifest_file *file = &writer->manifest.files[kind];
+
+    psi_assert(kind != PSI_CHECKPOINT_MANIFEST && sums->block_count == file->block_count);
+    file->checksum ^= sums->checksum;
+    for (size_t i = 0; i < file->block_count; i++) {
+        file->blocks[i] ^= sums->blocks[i];
+    }
+    writer->outputs[kind].written += written;
 }
 
 /* ------------------------------------------------------------------------------- committing --- */
@@ -267,9 +275,10 @@ publish(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind, str
 {
     const struct psi_directory *directory = &writer->directory;
     const struct psi_disk *disk = directory->disk;
-    const char *temporary = psi_checkpoint_temporary_name(kind);
     struct output *output = &writer->outputs[kind];
+    char temporary[PSI_CHECKPOINT_NAME_BYTES];
 
+    temporary_name(writer, kind, temporary);
     if (psi_disk_sync(disk, output->fd) != 0) {
         return psi_fail_errno(err, PSD_ERR_IO, "sync %s/%s", directory->path, output->name);
     }
@@ -322,12 +331,12 @@ write_manifest(struct psi_checkpoint_writer *writer, struct psd_error *err)
 
 /* The save has succeeded, whatever becomes of the old ones. */
 static void
-remove_old(const struct psi_directory *directory)
+remove_old(const struct psi_directory *directory, uint32_t kept)
 {
     struct psi_generations generations;
 
     if (psi_generations_init(&generations, directory, NULL) == PSD_OK) {
-        psi_generations_remove_old(&generations, directory);
+        psi_generations_remove_old(&generations, directory, kept);
         psi_generations_fini(&generations);
     }
 }
@@ -353,6 +362,6 @@ psi_checkpoint_commit(struct psi_checkpoint_writer *writer, uint64_t step,
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_KINDS; kind++) {
         writer->outputs[kind].state = OUTPUT_ABSENT; /* no longer ours to discard */
     }
-    remove_old(&writer->directory);
+    remove_old(&writer->directory, writer->kept);
     return PSD_OK;
 }

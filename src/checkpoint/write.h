@@ -22,6 +22,22 @@ psd_status psi_checkpoint_writer_create(const struct psi_disk *disk, const char 
                                         struct psi_checkpoint_writer **writer_p,
                                         struct psd_error *err);
 
+/*
+ * The same for a generation of which others write parts (part.h), who know it by its token, not 0.
+ * `kept` generations are left after the commit.
+ */
+psd_status psi_checkpoint_writer_share(const struct psi_disk *disk, const char *path,
+                                       const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES],
+                                       uint64_t token, uint32_t kept,
+                                       struct psi_checkpoint_writer **writer_p,
+                                       struct psd_error *err);
+
+/* So many bytes of a file are there, by others: with what they added to its checksums. */
+void psi_checkpoint_count(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind,
+                          const struct psi_manifest_file *sums, uint64_t written);
+
+uint64_t psi_checkpoint_generation(const struct psi_checkpoint_writer *writer);
+
 /* Without a commit before, leaves no trace of the generation. NULL is allowed. */
 void psi_checkpoint_writer_destroy(struct psi_checkpoint_writer *writer);
 
@@ -30,7 +46,7 @@ psd_status psi_checkpoint_write(struct psi_checkpoint_writer *writer, enum psi_c
                                 uint64_t at, const void *data, size_t bytes, struct psd_error *err);
 
 /*
- * Makes the generation the newest one, then removes all but it and the one before. Both files must
+ * Makes the generation the newest one, then removes all but it and the one before, or as many as are kept. Both files must
  * have all their bytes. After an error only psi_checkpoint_writer_destroy() is left to call.
  */
 psd_status psi_checkpoint_commit(struct psi_checkpoint_writer *writer, uint64_t step,

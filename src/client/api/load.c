@@ -32,7 +32,7 @@ shape_text(psd_dtype dtype, uint32_t dims, const uint64_t shape[PSD_DIMS_MAX],
 
 static psd_status
 check_part(const struct psi_checkpoint *checkpoint, const struct psi_spec *spec,
-           const struct saved_part *part, struct psd_error *err)
+           const struct psi_saved_part *part, struct psd_error *err)
 {
     const struct psi_manifest_file *file = &checkpoint->manifest.files[part->kind];
     const struct psi_tensor *tensor =
@@ -60,7 +60,7 @@ check_tables(const struct psi_checkpoint *checkpoint, const struct saved_tables 
 {
     for (size_t i = 0; i < tables->count; i++) {
         const struct psi_spec *spec = psi_table_spec(tables->list[i]);
-        struct saved_part parts[PSI_PARTS_MAX];
+        struct psi_saved_part parts[PSI_PARTS_MAX];
         const unsigned count = psi_saved_parts(spec, parts);
 
         if (psi_manifest_table(&checkpoint->manifest, spec->name) == NULL) {
@@ -88,7 +88,7 @@ struct load {
 
 /* One range of one part, out of its file and to the servers. */
 static psd_status
-load_range(struct load *load, psd_table *table, const struct saved_part *part,
+load_range(struct load *load, psd_table *table, const struct psi_saved_part *part,
            struct psi_transfer *transfer, struct psd_error *err)
 {
     const size_t element_bytes = psi_dtype_bytes(part->dtype);
@@ -112,7 +112,7 @@ load_table(struct load *load, psd_table *table, struct psd_error *err)
     const struct psi_spec *spec = psi_table_spec(table);
     const struct psi_manifest_table *record =
         psi_manifest_table(&load->checkpoint->manifest, spec->name);
-    struct saved_part parts[PSI_PARTS_MAX];
+    struct psi_saved_part parts[PSI_PARTS_MAX];
     const unsigned count = psi_saved_parts(spec, parts);
 
     for (uint64_t first = 0; first < spec->count; first += RANGE_ELEMENTS) {

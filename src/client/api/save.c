@@ -14,17 +14,9 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "checkpoint/safetensors.h"
 #include "checkpoint/write.h"
 #include "client/api/saved_tables.h"
 #include "wire/frame.h"
-
-/* One tensor of a file: of which table, and where it begins there. */
-struct source {
-    size_t table; /* in tables.list */
-    struct saved_part part;
-    uint64_t begin;
-};
 
 /* Thread: owned by the psd_save() call it serves. */
 struct save {
@@ -32,111 +24,69 @@ struct save {
     uint64_t step;
     struct saved_tables tables;
     struct psi_manifest_table *records; /* one per table */
-    struct source *sources;             /* table by table, as list_parts() has them */
-    size_t source_count;
-    struct psi_tensors tensors[PSI_CHECKPOINT_DATA_FILES];
-    uint8_t *heads[PSI_CHECKPOINT_DATA_FILES];
-    size_t head_bytes[PSI_CHECKPOINT_DATA_FILES];
+    struct psi_outline outline;
     struct psi_checkpoint_writer *writer;
 };
-
-static psd_status
-save_allocate(struct save *save, struct psd_error *err)
-{
-    const size_t parts = save->tables.count * PSI_PARTS_MAX;
-    bool complete;
-
-    save->records = calloc(save->tables.count, sizeof(save->records[0]));
-    save->sources = calloc(parts, sizeof(save->sources[0]));
-    complete = save->records != NULL && save->sources != NULL;
-    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
-        save->tensors[kind].list = calloc(parts, sizeof(save->tensors[kind].list[0]));
-        complete = complete && save->tensors[kind].list != NULL;
-    }
-    return complete ? PSD_OK
-                    : psi_fail(err, PSD_ERR_NO_MEMORY, "save: no memory for a list of %zu tables",
-                               save->tables.count);
-}
 
 static void
 add_table(struct save *save, size_t index)
 {
     const struct psi_spec *spec = psi_table_spec(save->tables.list[index]);
     struct psi_manifest_table *record = &save->records[index];
-    struct saved_part parts[PSI_PARTS_MAX];
-    const unsigned count = psi_saved_parts(spec, parts);
 
     memcpy(record->name, spec->name, sizeof(record->name));
     psi_spec_text(spec, record->spec, sizeof(record->spec));
     record->step = save->step;
     record->moment =
         psi_spec_synchronous(spec) ? PSI_MANIFEST_MOMENT_STEP : PSI_MANIFEST_MOMENT_CHUNK;
-    for (unsigned i = 0; i < count; i++) {
-        struct psi_tensors *tensors = &save->tensors[parts[i].kind];
-        struct psi_tensor *tensor = &tensors->list[tensors->count++];
-        struct source *source = &save->sources[save->source_count];
-
-        source->table = index;
-        source->part = parts[i];
-        tensor->name = source->part.name;
-        tensor->dtype = parts[i].dtype;
-        tensor->dims = spec->dims;
-        memcpy(tensor->shape, spec->shape, sizeof(tensor->shape));
-        tensor->source = save->source_count++;
-    }
 }
 
 /* Everything that can be known before a byte is moved. */
 static psd_status
 save_plan(struct save *save, struct psd_error *err)
 {
-    psd_status status = save_allocate(save, err);
+    const size_t count = save->tables.count;
+    const struct psi_spec **specs = calloc(count, sizeof(specs[0]));
+    psd_status status = PSD_OK;
 
-    for (size_t i = 0; i < save->tables.count && status == PSD_OK; i++) {
+    save->records = calloc(count, sizeof(save->records[0]));
+    if (specs == NULL || save->records == NULL) {
+        status =
+            psi_fail(err, PSD_ERR_NO_MEMORY, "save: no memory for a list of %zu tables", count);
+    }
+    for (size_t i = 0; i < count && status == PSD_OK; i++) {
+        specs[i] = psi_table_spec(save->tables.list[i]);
         add_table(save, i);
     }
-    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES && status == PSD_OK; kind++) {
-        status = psi_safetensors_layout(&save->tensors[kind], save->step, &save->heads[kind],
-                                        &save->head_bytes[kind], err);
-        for (size_t i = 0; i < save->tensors[kind].count && status == PSD_OK; i++) {
-            const struct psi_tensor *tensor = &save->tensors[kind].list[i];
-
-            save->sources[tensor->source].begin = save->head_bytes[kind] + tensor->begin;
-        }
+    if (status == PSD_OK) {
+        status = psi_outline_init(&save->outline, specs, count, save->step, err);
     }
+    free(specs);
     return status;
 }
 
 /* A chunk came as all its parts, one after the other by number: each goes to its place. */
 static psd_status
-save_chunk(struct save *save, const struct source *sources, unsigned count, uint64_t chunk,
-           const uint8_t *from, struct psd_error *err)
+save_chunk(struct save *save, size_t table, uint64_t chunk, const uint8_t *from,
+           struct psd_error *err)
 {
-    const struct psi_spec *spec = psi_table_spec(save->tables.list[sources[0].table]);
+    const struct psi_spec *spec = psi_table_spec(save->tables.list[table]);
     const uint64_t elements = psi_chunk_elements(spec->count, chunk);
-    const uint64_t first = psi_chunk_first(chunk);
+    psd_status status = PSD_OK;
 
-    for (unsigned number = 0; number < PSI_PARTS_MAX; number++) {
-        const size_t element_bytes = psi_spec_part_bytes(spec, number);
-        unsigned i = 0;
-        psd_status status;
+    for (unsigned part = 0; part < PSI_PARTS_MAX && status == PSD_OK; part++) {
+        const size_t element_bytes = psi_spec_part_bytes(spec, part);
+        const size_t bytes = elements * element_bytes;
 
-        if (element_bytes == 0) {
-            continue;
+        if (bytes > 0) {
+            status = psi_checkpoint_write(save->writer, psi_saved_kind(part),
+                                          save->outline.begin[table][part] +
+                                              psi_chunk_first(chunk) * element_bytes,
+                                          from, bytes, err);
         }
-        while (i < count && sources[i].part.number != number) {
-            i++;
-        }
-        psi_assert(i < count);
-        status = psi_checkpoint_write(save->writer, sources[i].part.kind,
-                                      sources[i].begin + first * element_bytes, from,
-                                      elements * element_bytes, err);
-        if (status != PSD_OK) {
-            return status;
-        }
-        from += elements * element_bytes;
+        from += bytes;
     }
-    return PSD_OK;
+    return status;
 }
 
 /* Chunks of a table that are moved at once. */
@@ -149,11 +99,11 @@ chunks_at_once(const struct psi_spec *spec)
 }
 
 static psd_status
-save_range(struct save *save, const struct source *sources, unsigned count,
-           const struct psi_transfer *transfer, struct psd_error *err)
+save_range(struct save *save, size_t index, const struct psi_transfer *transfer,
+           struct psd_error *err)
 {
-    psd_table *table = save->tables.list[sources[0].table];
-    struct psi_manifest_table *record = &save->records[sources[0].table];
+    psd_table *table = save->tables.list[index];
+    struct psi_manifest_table *record = &save->records[index];
     const size_t chunk_bytes = PSD_CHUNK_ELEMENTS * psi_spec_all_parts_bytes(psi_table_spec(table));
     const uint64_t first_chunk = transfer->first / PSD_CHUNK_ELEMENTS;
     uint64_t updates = 0;
@@ -163,16 +113,16 @@ save_range(struct save *save, const struct source *sources, unsigned count,
         record->updates = updates;
     }
     for (uint64_t i = 0; i < psi_chunk_count(transfer->count) && status == PSD_OK; i++) {
-        status = save_chunk(save, sources, count, first_chunk + i,
-                            save->tables.buffer + i * chunk_bytes, err);
+        status =
+            save_chunk(save, index, first_chunk + i, save->tables.buffer + i * chunk_bytes, err);
     }
     return status;
 }
 
 static psd_status
-save_table(struct save *save, const struct source *sources, unsigned count, struct psd_error *err)
+save_table(struct save *save, size_t index, struct psd_error *err)
 {
-    const struct psi_spec *spec = psi_table_spec(save->tables.list[sources[0].table]);
+    const struct psi_spec *spec = psi_table_spec(save->tables.list[index]);
     const uint64_t at_once = chunks_at_once(spec) * PSD_CHUNK_ELEMENTS;
     psd_status status = PSD_OK;
 
@@ -185,25 +135,7 @@ save_table(struct save *save, const struct source *sources, unsigned count, stru
             .to = save->tables.buffer,
         };
 
-        status = save_range(save, sources, count, &transfer, err);
-    }
-    return status;
-}
-
-static psd_status
-save_tables(struct save *save, struct psd_error *err)
-{
-    psd_status status = PSD_OK;
-    unsigned count;
-
-    for (size_t i = 0; i < save->source_count && status == PSD_OK; i += count) {
-        const struct source *sources = &save->sources[i];
-
-        count = 1;
-        while (i + count < save->source_count && sources[count].table == sources[0].table) {
-            count++;
-        }
-        status = save_table(save, sources, count, err);
+        status = save_range(save, index, &transfer, err);
     }
     return status;
 }
@@ -211,19 +143,16 @@ save_tables(struct save *save, struct psd_error *err)
 static psd_status
 save_write(struct save *save, const char *directory, struct psd_error *err)
 {
-    uint64_t bytes[PSI_CHECKPOINT_DATA_FILES];
-    psd_status status;
+    const struct psi_outline *outline = &save->outline;
+    psd_status status = psi_checkpoint_writer_create(&psi_disk_system, directory, outline->bytes,
+                                                     &save->writer, err);
 
-    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
-        bytes[kind] = save->head_bytes[kind] + psi_tensors_bytes(&save->tensors[kind]);
-    }
-    status = psi_checkpoint_writer_create(&psi_disk_system, directory, bytes, &save->writer, err);
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES && status == PSD_OK; kind++) {
         status = psi_checkpoint_write(save->writer, (enum psi_checkpoint_kind)kind, 0,
-                                      save->heads[kind], save->head_bytes[kind], err);
+                                      outline->head[kind], outline->head_bytes[kind], err);
     }
-    if (status == PSD_OK) {
-        status = save_tables(save, err);
+    for (size_t i = 0; i < save->tables.count && status == PSD_OK; i++) {
+        status = save_table(save, i, err);
     }
     if (status == PSD_OK) {
         status =
@@ -236,11 +165,7 @@ static void
 save_fini(struct save *save)
 {
     psi_checkpoint_writer_destroy(save->writer);
-    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
-        psi_tensors_fini(&save->tensors[kind]);
-        free(save->heads[kind]);
-    }
-    free(save->sources);
+    psi_outline_fini(&save->outline);
     free(save->records);
     psi_saved_tables_fini(&save->tables);
 }

@@ -1,5 +1,5 @@
 /*
- * saved_tables.c - the tables that are saved and loaded, and the tensors that each of them is in files.
+ * saved_tables.c - the tables that are saved and loaded.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -10,39 +10,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-
-static void
-name_part(struct saved_part *part, const char *table, const char *what)
-{
-    const size_t length = strlen(table);
-    const size_t what_length = strlen(what);
-
-    psi_assert(length + 1 + what_length < sizeof(part->name));
-    memcpy(part->name, table, length);
-    part->name[length] = '.';
-    memcpy(part->name + length + 1, what, what_length + 1);
-}
-
-/* All parts of a table, the value last: on the servers it is what makes a loaded chunk count. */
-unsigned
-psi_saved_parts(const struct psi_spec *spec, struct saved_part parts[PSI_PARTS_MAX])
-{
-    const psd_dtype state_dtype = spec->dtype == PSD_F64 ? PSD_F64 : PSD_F32;
-    unsigned count = 0;
-
-    if (psi_dtype_bytes(spec->dtype) == 2) {
-        parts[count] = (struct saved_part){PSI_PART_MASTER, PSI_CHECKPOINT_STATE, PSD_F32};
-        name_part(&parts[count++], spec->name, "master");
-    }
-    for (unsigned state = 0; state < psi_rule_states(spec->rule.rule); state++) {
-        parts[count] = (struct saved_part){(uint8_t)(PSI_PART_STATE + state), PSI_CHECKPOINT_STATE,
-                                           state_dtype};
-        name_part(&parts[count++], spec->name, psi_rule_state_name(spec->rule.rule, state));
-    }
-    parts[count] = (struct saved_part){PSI_PART_VALUE, PSI_CHECKPOINT_PARAMS, spec->dtype};
-    memcpy(parts[count++].name, spec->name, sizeof(spec->name));
-    return count;
-}
 
 static int
 by_table_name(const void *a, const void *b)

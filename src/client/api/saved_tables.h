@@ -1,26 +1,16 @@
 /*
- * saved_tables.h - the tables that are saved and loaded, and the tensors that each of them is in
- * files. For save.c and load.c.
+ * saved_tables.h - the tables that are saved and loaded. For save.c and load.c.
  */
 #ifndef PSI_CLIENT_API_SAVED_TABLES_H
 #define PSI_CLIENT_API_SAVED_TABLES_H
 
-#include "checkpoint/generations.h"
+#include "checkpoint/outline.h"
 #include "client/api/context.h"
 
 enum {
-    PART_NAME_BYTES = PSD_NAME_MAX + 32, /* table.state */
-    RANGE_CHUNKS = 64,                   /* moved at once, if they fit the buffer */
+    RANGE_CHUNKS = 64, /* moved at once, if they fit the buffer */
     RANGE_ELEMENTS = RANGE_CHUNKS * PSD_CHUNK_ELEMENTS,
     BUFFER_BYTES = RANGE_ELEMENTS * 8, /* of the widest type */
-};
-
-/* One tensor of a table. */
-struct saved_part {
-    uint8_t number;
-    enum psi_checkpoint_kind kind;
-    psd_dtype dtype;
-    char name[PART_NAME_BYTES];
 };
 
 /* The update tables of a context, by name. Thread: owned by the call that made it. */
@@ -29,9 +19,6 @@ struct saved_tables {
     size_t count;
     uint8_t *buffer; /* BUFFER_BYTES: one range */
 };
-
-/* All parts of a table, the value last: on the servers it is what makes a loaded chunk count. */
-unsigned psi_saved_parts(const struct psi_spec *spec, struct saved_part parts[PSI_PARTS_MAX]);
 
 psd_status psi_saved_tables_init(struct saved_tables *tables, psd_context *context,
                                  struct psd_error *err);
