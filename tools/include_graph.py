@@ -45,8 +45,8 @@ ALLOWED = {
     "store": {"table"},
     "store/dense": {"store", "table", "shard"},
     "daemon": {"secure", "transport", "transport/loop", "config"},
-    "server": {"metric", "view", "daemon", "secure", "store", "store/dense", "rpc", "wire", "codec", "transport", "transport/loop", "table", "shard", "clock", "config", "cluster"},
-    "master": {"metric", "view", "daemon", "secure", "rpc", "wire", "transport", "transport/loop", "table", "shard", "clock", "config", "cluster"},
+    "server": {"metric", "view", "daemon", "checkpoint", "secure", "store", "store/dense", "rpc", "wire", "codec", "transport", "transport/loop", "table", "shard", "clock", "config", "cluster"},
+    "master": {"metric", "view", "daemon", "checkpoint", "secure", "rpc", "wire", "transport", "transport/loop", "table", "shard", "clock", "config", "cluster"},
     # psd_run: its rooms, the lowest first.
     "launch/text": set(),
     "launch/system": {"launch/text"},
@@ -62,7 +62,7 @@ ALLOWED = {
     "launch/page": {"launch/text", "launch/system", "metric", "wire", "shard", "table", "transport/loop"},
     "launch/prepare": {
         *("launch/text", "launch/system", "launch/link", "launch/rules", "launch/plan", "launch/meet"),
-        *("cluster", "config"),
+        *("cluster", "config", "checkpoint"),
     },
     "launch/run": {
         *("launch/text", "launch/system", "launch/link", "launch/agent", "launch/rules", "launch/plan"),
@@ -75,7 +75,7 @@ ALLOWED = {
     "launch/cli": {
         *("launch/text", "launch/system", "launch/link", "launch/agent", "launch/rules", "launch/plan"),
         *("launch/meet", "launch/tell", "launch/page", "launch/prepare", "launch/run", "client/api", "launch/multi"),
-        *("secure", "cluster", "config"),
+        *("secure", "cluster", "config", "checkpoint"),
     },
 }
 

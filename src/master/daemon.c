@@ -17,6 +17,7 @@
 #include "base/monotonic.h"
 #include "base/resident.h"
 #include "base/signals.h"
+#include "master/files.h"
 #include "master/life_journal.h"
 #include "master/master.h"
 #include "rpc/identity.h"
@@ -33,6 +34,7 @@ struct process {
     struct psi_loop *loop;
     struct psi_tls *tls;          /* NULL: insecure */
     struct life_journal *journal; /* NULL: who started this counts lives, or there is one only */
+    struct master_files *files;   /* of checkpoints; NULL: none are written */
     struct master *master;
     struct psi_resident resident;
     int signals;
@@ -182,6 +184,34 @@ begin_life(const struct process *process, struct psd_error *err)
     return status == PSD_OK ? life_journal_begin(process->journal, address.port, err) : status;
 }
 
+static void
+wake(void *owner)
+{
+    const struct process *process = owner;
+
+    psi_loop_wake(process->loop);
+}
+
+/* The directory is ours before anybody is let in. */
+static psd_status
+open_checkpoints(struct process *process, const struct master_options *options,
+                 struct master_config *config, struct psd_error *err)
+{
+    psd_status status;
+
+    if (options->checkpoint == NULL) {
+        return PSD_OK;
+    }
+    status = master_files_create(options->checkpoint, options->kept, config->term > 1, wake,
+                                 process, &process->files, err);
+    if (status == PSD_OK) {
+        config->disk = master_files_disk(process->files);
+        config->checkpoint_ms = options->every.ms;
+        config->checkpoint_steps = options->every.steps;
+    }
+    return status;
+}
+
 /* What it opens, finish() closes, also when it fails half-way. */
 static psd_status
 start(struct process *process, const struct master_options *options, struct psd_error *err)
@@ -213,7 +243,8 @@ start(struct process *process, const struct master_options *options, struct psd_
         .cpu_ns = psi_process_cpu_ns,
         .resident = &process->resident,
     };
-    const struct psi_harden_args harden = {.on = options->harden, .role = PSI_HARDEN_MASTER};
+    const struct psi_harden_args harden = {
+        .on = options->harden, .role = PSI_HARDEN_MASTER, .checkpoint = options->checkpoint};
     psd_status status = psi_signals_open(&process->signals, err);
 
     if (status == PSD_OK && options->journal != NULL) {
@@ -232,6 +263,9 @@ start(struct process *process, const struct master_options *options, struct psd_
     }
     if (status == PSD_OK) {
         status = psi_loop_create(&loop_config, &process->loop, err);
+    }
+    if (status == PSD_OK) {
+        status = open_checkpoints(process, options, &config, err);
     }
     if (status == PSD_OK) {
         status = master_create(psi_loop_env(process->loop), &config, process->log, &process->master,
@@ -260,6 +294,7 @@ static void
 finish(struct process *process)
 {
     master_destroy(process->master);
+    master_files_destroy(process->files); /* it wakes the loop */
     if (process->loop != NULL) {
         psi_loop_destroy(process->loop);
     }

@@ -133,6 +133,7 @@ master_destroy(struct master *master)
     if (master == NULL) {
         return;
     }
+    master_saving_free(master);
     master_sessions_reap(master, true);
     if (master->listener != NULL) {
         master->env->ops->unlisten(master->env, master->listener);
@@ -377,6 +378,7 @@ master_tick(struct master *master)
         master_pairs_tick(master, now_ns);
         master_view_advance(master);
         master_quorum_tick(master, now_ns);
+        master_saving_tick(master, now_ns);
         master_redundancy_tell(master);
     }
     if (master->phase == PHASE_ENDING) {

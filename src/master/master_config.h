@@ -10,6 +10,7 @@
 #include "base/tidings.h"
 #include "clock/clock.h"
 
+struct master_disk;
 struct psi_resident;
 
 struct master_config {
@@ -36,8 +37,12 @@ struct master_config {
      * event. */
     void (*tell)(void *context, const struct psi_tiding *tiding);
     void *tell_context;
-    bool heeds;               /* ... and whoever it is says PSI_WORD_ALL to a later life */
-    uint64_t (*cpu_ns)(void); /* what this process has used (optional): metrics */
+    const struct master_disk
+        *disk;                 /* (optional) for checkpoints; outlives the master. One begins */
+    uint64_t checkpoint_ms;    /* ... so long after the last began; or */
+    uint64_t checkpoint_steps; /* ... at every so many-th step; the other is 0 */
+    bool heeds;                /* ... and whoever it is says PSI_WORD_ALL to a later life */
+    uint64_t (*cpu_ns)(void);  /* what this process has used (optional): metrics */
     const struct psi_resident *resident; /* (optional) likewise; outlives the master */
 };
 

@@ -8,13 +8,14 @@
 #include <psd/psd.h>
 
 #include "base/fail.h"
+#include "checkpoint/generations.h"
 #include "clock/clock.h"
 #include "cluster/cluster.h"
 #include "config/replicas.h"
 #include "shard/shard.h"
 #include "view/view.h"
 
-enum { DEFAULT_PORT = 5555, PORT_MAX = 65535, READY_FD_MAX = 1 << 20 };
+enum { DEFAULT_PORT = 5555, PORT_MAX = 65535, READY_FD_MAX = 1 << 20, KEEP_MAX = 1000000 };
 
 static const uint32_t not_given = UINT32_MAX;
 
@@ -46,6 +47,11 @@ struct given {
     bool heed_stdin;
     bool late_workers;
     bool spread; /* the servers are on two hosts or more */
+    const char *checkpoint;
+    const char *checkpoint_every;
+    uint32_t keep;
+    const char *resume;
+    uint32_t generation;
 };
 
 static psd_status
@@ -77,6 +83,17 @@ parse(int argc, char *const *argv, struct given *given, struct psi_settings *set
         {"late_workers", 0, PSI_OPTION_FLAG,
          "workers may join at any time, unless start_timeout_ms is given: that is for servers",
          &given->late_workers},
+        {"checkpoint", 0, PSI_OPTION_TEXT,
+         "directory that all servers see: tables are saved there while the job runs",
+         &given->checkpoint},
+        {"checkpoint_every", 0, PSI_OPTION_TEXT, "a time (90s, 10m, 2h) or 1000steps (10m)",
+         &given->checkpoint_every},
+        {"keep", 0, PSI_OPTION_NUMBER, "checkpoints that are kept (2)", &given->keep,
+         PSI_GENERATIONS_KEPT, KEEP_MAX},
+        {"resume", 0, PSI_OPTION_TEXT, "directory of the checkpoint that the job goes on from",
+         &given->resume},
+        {"generation", 0, PSI_OPTION_NUMBER, "of --resume: which one (the newest intact one)",
+         &given->generation, 1, UINT32_MAX},
     };
     const struct psi_command command = {
         .name = "ps_master",
@@ -169,6 +186,8 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
                           .servers = not_given,
                           .port = not_given,
                           .ready_fd = not_given,
+                          .checkpoint_every = "10m",
+                          .keep = PSI_GENERATIONS_KEPT,
                           .term = 1};
     struct psi_settings settings;
     psd_status status;
@@ -185,6 +204,10 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
     }
     if (status == PSD_OK) {
         status = settle_replicas(&settings, &given, err);
+    }
+    if (status == PSD_OK) {
+        status =
+            psi_every_parse("--checkpoint_every", given.checkpoint_every, &options_p->every, err);
     }
     if (status == PSD_OK) {
         const uint32_t port = given.port == not_given ? DEFAULT_PORT : given.port;
@@ -224,6 +247,10 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
     options_p->replacement_timeout_ms = settings.replacement_timeout_ms;
     options_p->policy = settings.on_worker_death;
     options_p->replicas = settings.replicas;
+    options_p->checkpoint = given.checkpoint;
+    options_p->kept = given.keep;
+    options_p->resume = given.resume;
+    options_p->generation = given.generation;
     options_p->harden = settings.harden != 0;
     daemon_log_start(log, "master", &settings, PSI_PROGRAM_MASTER,
                      options_p->security.secret == NULL);

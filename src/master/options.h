@@ -9,6 +9,7 @@
 
 #include <psd/status.h>
 
+#include "config/every.h"
 #include "daemon/security.h"
 
 struct master_options {
@@ -34,6 +35,11 @@ struct master_options {
     bool tell_joins; /* there, too, who has joined */
     bool heed_stdin; /* on stdin stands which servers have ended */
     uint32_t replicas;
+    const char *checkpoint; /* directory; NULL: none. Borrowed from argv, as is the next */
+    const char *resume;     /* directory of a checkpoint that the job goes on from; NULL: none */
+    struct psi_every every;
+    uint32_t kept;       /* generations */
+    uint32_t generation; /* of what is resumed */
     bool harden;
     struct daemon_security security; /* the caller's to destroy */
 };

@@ -335,6 +335,7 @@ master_server_lost(struct master *master, struct member *member, enum psi_loss l
     uint32_t knocking;
 
     master_tell(master, PSI_TIDING_LOST, member, loss, reason);
+    master_saving_give_up(master, "a server is lost");
     if (master_pair_of(master, member)->is_promoting) {
         master_pair_over(master_pair_of(master, member)); /* what the copy had is gone, too */
     }

@@ -13,6 +13,7 @@
  *   silence.c   who is not heard of, and for how long that is borne
  *   reach.c     who does not reach whom, although both are heard
  *   rebuild.h   another life of the master: what it knows, it hears from the lanes
+ *   saving.c    checkpoints: when, at which step, whether all is there
  *   redundancy.h  who has which part, for who started the job
  *
  * All of it belongs to one thread, see master.h.
@@ -242,6 +243,41 @@ struct change {
     bool renews;     /* nothing changes: what the last master had decided is said to all again */
 };
 
+/* A checkpoint on its way (saving.c). */
+enum saving_stage {
+    SAVING_IDLE,
+    SAVING_BEGINNING, /* the files are being made */
+    SAVING_ASKING,    /* lanes say how far they are */
+    SAVING_ORDERED,   /* lanes write */
+    SAVING_COMMITTING,
+};
+
+struct saving_place {
+    bool answered;
+    uint32_t blocks[PSI_SAVED_FILES]; /* of which checksums have come */
+};
+
+struct master_generation;
+
+struct saving {
+    enum saving_stage stage;
+    uint64_t due_ns; /* IDLE: when to begin; 0: not said yet */
+    uint64_t begun_ns;
+    uint64_t waiting_line_ns; /* ORDERED: when to say who has not written */
+    uint64_t token;           /* of the files */
+    uint32_t orders;          /* given so far ... */
+    uint64_t number;          /* ... and what answers to the last say */
+    uint64_t reached;         /* by the fastest lane */
+    uint64_t margin;          /* how far ahead the step is chosen */
+    uint64_t step;
+    uint64_t saved; /* the step of the last generation; 0: none */
+    uint32_t left;  /* lanes that have not answered */
+    bool is_failing;
+    struct psi_order order;               /* ORDERED, COMMITTING; its list is owned */
+    struct master_generation *generation; /* owned; ORDERED */
+    struct saving_place place[PSI_PLACES_MAX];
+};
+
 enum phase { PHASE_REBUILDING, PHASE_GATHERING, PHASE_RUNNING, PHASE_ENDING, PHASE_OVER };
 
 /* What workers have told a master that found no server (rebuild_recall.c). */
@@ -309,6 +345,8 @@ struct master {
     uint64_t loaded;                /* to so many barriers of loads all workers have come ... */
     uint64_t loaded_mark;           /* ... which was told with this one: */
     uint64_t done_mark;             /* so often lanes had to hear of more */
+
+    struct saving saving;
 
     uint64_t end_ns; /* ENDING: no waiting beyond */
     bool lingers;    /* ... and not before: there may be members who were not let in yet */
@@ -662,6 +700,19 @@ bool master_has_free_place(const struct server *server);
 /* Gives those places of a lost server that nobody has to lanes that stand by in others. False: there are
  * not enough of them. */
 bool master_place_elsewhere(struct master *master, uint32_t lost, uint64_t now_ns);
+
+/* ------------------------------------------------------------------------------- saving.c --- */
+
+void master_saving_tick(struct master *master, uint64_t now_ns);
+
+/* What it is made of has changed: it begins anew. */
+void master_saving_give_up(struct master *master, const char *reason);
+void master_saving_resend(struct master *master, struct member *lane);
+void master_saving_free(struct master *master);
+psd_status master_on_written(struct session *session, const void *body, size_t bytes,
+                             struct psd_error *err);
+psd_status master_on_blocks(struct session *session, const void *body, size_t bytes,
+                            struct psd_error *err);
 
 /* ------------------------------------------------------------------------------ barrier.c --- */
 

@@ -260,6 +260,7 @@ open_new(struct session *session, const struct psi_spec *spec)
         send_error(session, &error);
         return;
     }
+    master_saving_give_up(master, "a table is opened");
     master->table[master->tables++] = table;
     (void)add_waiter(table, rank,
                      session->guest.inbox.frame.request); /* the first: there is room */
@@ -379,6 +380,7 @@ table_failed(struct master *master, struct table *table, psd_status status, cons
     struct psi_frame frame = master_frame(master, PSI_FRAME_ACK);
 
     psi_log(master->log, PSI_LOG_WARN, "TABLE-REFUSED", "table %s: %s", table->spec.name, text);
+    master_saving_give_up(master, "a table is dropped");
     table->state = TABLE_DROPPED;
     master_table_change_loads(master, table, false);
     for (uint32_t place = 0; place < master->places; place++) {

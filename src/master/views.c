@@ -213,6 +213,7 @@ master_view_resend(struct master *master, struct member *member)
     master_quorum_resend(master, member);
     master_done_resend(master, member);
     master_pair_resend(master, member);
+    master_saving_resend(master, member);
 }
 
 /* ----------------------------------------------------------------------------- the start --- */

@@ -86,7 +86,11 @@ drop_privileges(struct report *report)
 
 /* The kernel's interface, of which the headers of older systems know only the beginning. */
 enum {
+    FILES_WRITE = 1 << 1,
     FILES_READ = 1 << 2,
+    FILES_LIST = 1 << 3,
+    FILES_REMOVE = 1 << 5,
+    FILES_MAKE = 1 << 8,
     FILES_OF_ABI_1 = (1 << 13) - 1, /* execute, read, write, list, remove, make */
     FILES_REFER = 1 << 13,          /* from ABI 2 */
     FILES_TRUNCATE = 1 << 14,       /* from ABI 3 */
@@ -163,6 +167,18 @@ allow_folder_of(int ruleset, const char *file)
     }
 }
 
+/* Files in it are made, written, renamed and removed; or only read. */
+static void
+allow_directory(int ruleset, const char *path, uint64_t access)
+{
+    struct path_rule rule = {.access = access, .fd = open(path, O_PATH | O_CLOEXEC)};
+
+    if (rule.fd >= 0) {
+        (void)syscall(SYS_landlock_add_rule, ruleset, RULE_PATH, &rule, 0);
+        close(rule.fd);
+    }
+}
+
 /* A server that may have to look for the master elsewhere, or for other servers, whose ports nobody
  * knows. */
 static bool
@@ -219,6 +235,14 @@ lock_files(const struct psi_harden_args *args, struct report *report)
         }
         if (args->master_file != NULL) {
             allow_folder_of(ruleset, args->master_file);
+        }
+        if (args->checkpoint != NULL) {
+            allow_directory(ruleset, args->checkpoint,
+                            FILES_WRITE | FILES_READ | FILES_LIST | FILES_REMOVE | FILES_MAKE |
+                                (abi >= 3 ? FILES_TRUNCATE : 0));
+        }
+        if (args->resume != NULL) {
+            allow_directory(ruleset, args->resume, FILES_READ | FILES_LIST);
         }
         if (lookup && abi >= 4 && !connects_anywhere(args)) {
             allow_port(ruleset, DNS_PORT);
@@ -310,6 +334,13 @@ static const int plain_calls[] = {
 /* A server connects to the master, and shares memory with workers of its host. */
 static const int server_calls[] = {SCMP_SYS(connect), SCMP_SYS(ftruncate), SCMP_SYS(memfd_create)};
 
+/* Files of checkpoints, which landlock keeps to their directory. */
+static const int checkpoint_calls[] = {
+    SCMP_SYS(fallocate), SCMP_SYS(fdatasync), SCMP_SYS(flock),      SCMP_SYS(fstatfs),
+    SCMP_SYS(fsync),     SCMP_SYS(ftruncate), SCMP_SYS(getdents64), SCMP_SYS(pwrite64),
+    SCMP_SYS(renameat),  SCMP_SYS(renameat2), SCMP_SYS(unlinkat),
+};
+
 /* libc asks for the host's own name before it looks up others; an event tells of the answer. */
 static const int naming_calls[] = {SCMP_SYS(eventfd2), SCMP_SYS(uname)};
 
@@ -363,6 +394,12 @@ static const struct conditional server_conditions[] = {
     {SCMP_SYS(sched_setaffinity), 1, {WHEN_EQUAL(0, 0)}},
     {SCMP_SYS(socket), 3, WHEN_SOCKET(AF_INET, SOCK_STREAM)},
     {SCMP_SYS(socket), 3, WHEN_SOCKET(AF_INET6, SOCK_STREAM)},
+};
+
+/* ... in a thread of their own. */
+static const struct conditional checkpoint_conditions[] = {
+    {SCMP_SYS(clone), 1, {{0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD}}},
+    {SCMP_SYS(openat), 1, {WHEN_NONE_OF(2, O_TRUNC)}},
 };
 
 /* Each end has one of a pair of sockets, which it was given through a socket that is there from the
@@ -419,6 +456,15 @@ add_naming_rules(scmp_filter_ctx filter)
 }
 
 static int
+add_checkpoint_rules(scmp_filter_ctx filter)
+{
+    const int code = add_calls(filter, SCMP_ACT_ALLOW, checkpoint_calls, COUNT(checkpoint_calls));
+
+    return code != 0 ? code
+                     : add_conditions(filter, checkpoint_conditions, COUNT(checkpoint_conditions));
+}
+
+static int
 add_rules(scmp_filter_ctx filter, const struct psi_harden_args *args)
 {
     const struct conditional abort_self = {SCMP_SYS(tgkill), 1, {WHEN_EQUAL(0, getpid())}};
@@ -442,6 +488,9 @@ add_rules(scmp_filter_ctx filter, const struct psi_harden_args *args)
     }
     if (code == 0 && args->shares_with_servers) {
         code = add_conditions(filter, sharing_conditions, COUNT(sharing_conditions));
+    }
+    if (code == 0 && args->checkpoint != NULL) {
+        code = add_checkpoint_rules(filter);
     }
     if (code == 0 && args->lookup != NULL) {
         code = add_naming_rules(filter);
@@ -473,6 +522,9 @@ count_calls(const struct psi_harden_args *args)
     }
     if (args->shares_with_servers) {
         calls += count_conditions(sharing_conditions, COUNT(sharing_conditions));
+    }
+    if (args->checkpoint != NULL) { /* openat, and of a server clone and ftruncate, were counted */
+        calls += COUNT(checkpoint_calls) + (args->role == PSI_HARDEN_SERVER ? -1UL : 1);
     }
     if (args->lookup != NULL) { /* fcntl and socket have been counted */
         calls +=

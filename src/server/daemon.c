@@ -33,6 +33,7 @@
 #include "metric/metric.h"
 #include "rpc/identity.h"
 #include "secure/harden.h"
+#include "server/files.h"
 #include "server/lane.h"
 #include "shard/shard.h"
 #include "transport/address.h"
@@ -54,6 +55,7 @@ struct lane_thread {
     bool started;
     struct psi_tls *tls; /* NULL: insecure */
     struct psi_loop *loop;
+    struct lane_files *files; /* of checkpoints; NULL: none are written */
     struct lane *lane;
     bool is_standby; /* has no place in the job yet */
     bool is_guest;   /* ... and has one since: that of another server's lane */
@@ -212,6 +214,14 @@ run_lane(void *argument)
     return NULL;
 }
 
+static void
+wake(void *owner)
+{
+    const struct lane_thread *self = owner;
+
+    psi_loop_wake(self->loop);
+}
+
 /* A lane that listens but does not run yet. */
 static psd_status
 make_lane(struct process *process, const struct server_options *options, uint32_t index,
@@ -223,7 +233,7 @@ make_lane(struct process *process, const struct server_options *options, uint32_
                                           .master_file = options->master_file};
     char master_address[PSI_ADDRESS_BYTES];
     const bool is_standby = index >= options->lanes;
-    const struct lane_config config = {
+    struct lane_config config = {
         .server = options->index,
         .lane = index % options->lanes,
         .lanes = options->lanes,
@@ -258,6 +268,13 @@ make_lane(struct process *process, const struct server_options *options, uint32_
     }
     if (status == PSD_OK) {
         status = psi_loop_create(&loop_config, &self->loop, err);
+    }
+    if (status == PSD_OK && options->checkpoint != NULL) {
+        self->files = lane_files_create(options->checkpoint, wake, self);
+        if (self->files == NULL) {
+            return psi_fail(err, PSD_ERR_NO_MEMORY, "lane %u: no memory", index);
+        }
+        config.disk = lane_files_disk(self->files);
     }
     if (status == PSD_OK) {
         status = lane_create(psi_loop_env(self->loop), &config, process->log, &self->lane, err);
@@ -309,6 +326,7 @@ harden(const struct process *process, const struct server_options *options)
                                   .connects_to_servers = options->replicas > 0,
                                   .master_file = options->master_file,
                                   .shares_with_servers = options->replicas > 0 && options->lends,
+                                  .checkpoint = options->checkpoint,
                                   .lookup = process->master_found ? NULL : process->master.host},
         process->log);
 }
@@ -398,6 +416,7 @@ destroy_lanes(struct process *process)
 {
     for (uint32_t i = 0; i < process->threads; i++) {
         lane_destroy(process->lane[i].lane);
+        lane_files_destroy(process->lane[i].files); /* it wakes the loop */
         if (process->lane[i].loop != NULL) {
             psi_loop_destroy(process->lane[i].loop);
         }

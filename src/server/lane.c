@@ -338,6 +338,8 @@ on_frame(void *owner, const void *payload, size_t bytes, struct psd_error *err)
         mirror_ended(lane, frame->seq);
         pair_ended(lane, frame->seq);
         return PSD_OK;
+    case PSI_FRAME_CHECKPOINT:
+        return snapshot_ordered(lane, payload, bytes, err);
     case PSI_FRAME_END:
         return end_arrived(lane, payload, bytes, err);
     default:
@@ -439,6 +441,7 @@ lane_destroy(struct lane *lane)
         return;
     }
     lane_hang_up(lane);
+    snapshot_drop(lane);
     mirror_forget(lane);
     tables_destroy(lane);
     free(lane->table_of);
@@ -533,6 +536,9 @@ lane_tick(struct lane *lane)
     if (lane->mirror != NULL) {
         mirror_tick(lane);
     }
+    if (lane->snapshot != NULL) {
+        snapshot_tick(lane, now_ns);
+    }
 }
 
 uint64_t
@@ -556,7 +562,8 @@ lane_next_ns(const struct lane *lane)
 
         next_ns = pair_ns < next_ns ? pair_ns : next_ns;
     }
-    return lane->stands_by || tables_want_a_turn(lane) || lane->results_due || lane->leavers_due
+    return lane->stands_by || tables_want_a_turn(lane) || lane->results_due || lane->leavers_due ||
+                   snapshot_wants_a_turn(lane)
                ? 0
                : next_ns;
 }

@@ -9,6 +9,7 @@
 
 #include "store/level.h"
 
+struct lane_disk;
 struct psi_resident;
 
 /* What the tables of all lanes of a process take, copies of other servers' included.
@@ -37,9 +38,11 @@ struct lane_config {
     enum kernel_level kernel;
     uint64_t (*cpu_ns)(void);            /* what its thread has used (optional): metrics */
     const struct psi_resident *resident; /* (optional) that of its process; outlives the lane */
-    bool checksum;                       /* payload checksums on values */
-    bool lends;            /* workers on this host may read values where they are ... */
-    uint32_t segments_max; /* ... of so many tables; each takes a descriptor; 0: of all */
+    const struct lane_disk *disk;        /* (optional) for checkpoints; outlives the lane */
+    uint64_t snapshot_bytes; /* for copies that the disk has not taken yet; 0: as is free */
+    bool checksum;           /* payload checksums on values */
+    bool lends;              /* workers on this host may read values where they are ... */
+    uint32_t segments_max;   /* ... of so many tables; each takes a descriptor; 0: of all */
 };
 
 #endif

@@ -43,6 +43,9 @@ struct given {
     uint32_t index;
     uint32_t servers;
     const char *master_address;
+    const char *checkpoint;
+    const char *resume;
+    uint32_t generation;
 };
 
 static psd_status
@@ -57,6 +60,13 @@ parse(int argc, char *const *argv, struct given *given, struct psi_settings *set
         DAEMON_OPTION_ROWS(&given->common, "cluster.json: the master's address, and settings"),
         {"servers", 0, PSI_OPTION_NUMBER, "servers that share this machine (1)", &given->servers, 1,
          PSI_SERVERS_MAX},
+        {"checkpoint", 0, PSI_OPTION_TEXT,
+         "directory that the master was given, for this server's part of checkpoints",
+         &given->checkpoint},
+        {"resume", 0, PSI_OPTION_TEXT, "directory of the checkpoint that the job goes on from",
+         &given->resume},
+        {"generation", 0, PSI_OPTION_NUMBER, "of --resume: which one (the newest intact one)",
+         &given->generation, 1, UINT32_MAX},
     };
     const struct psi_command command = {
         .name = "ps_server",
@@ -223,6 +233,9 @@ server_options_read(int argc, char *const *argv, struct server_options *options_
         return status;
     }
     options_p->index = given.index;
+    options_p->checkpoint = given.checkpoint;
+    options_p->resume = given.resume;
+    options_p->generation = given.generation;
     options_p->master_file = psi_environment("PSD_MASTER_FILE");
     snprintf(options_p->master_address, sizeof(options_p->master_address), "%s",
              given.master_address);

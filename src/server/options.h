@@ -27,6 +27,9 @@ struct server_options {
     char master_address[PSI_ADDRESS_BYTES];
     const char *master_file; /* says where it is, when it is elsewhere; NULL: nobody does */
     uint32_t replicas; /* copies of what this server holds, in others, and the other way round */
+    const char *checkpoint; /* directory; NULL: none. Borrowed from argv, as is the next */
+    const char *resume;     /* directory of a checkpoint that the job goes on from; NULL: none */
+    uint32_t generation;    /* of it; 0: the newest intact one */
     bool harden;
     struct daemon_security security; /* the caller's to destroy */
 };

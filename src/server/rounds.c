@@ -144,6 +144,9 @@ finish_round(struct lane *lane, struct chunk *chunk, const struct closed_round *
 {
     lane->replicate(lane, chunk, round);
     psi_fail_point(server_round_handed_over);
+    if (chunk->due) {
+        snapshot_reached(lane, chunk);
+    }
     if (chunk->table->held != NULL) {
         hold_round(lane, chunk, round);
     }
@@ -172,10 +175,16 @@ close_round(struct lane *lane, struct chunk *chunk)
     if (lane->pair != NULL && pair_must_wait(lane, chunk)) {
         return false;
     }
+    if (chunk->due && snapshot_must_wait(lane, chunk)) {
+        return false;
+    }
     struct closed_round round = {
         .step = chunk->clock.version, .leaves = lane->leaves, .is_empty = true};
 
     psi_fail_point(server_round_full);
+    if (chunk->due) {
+        snapshot_overtaken(lane, chunk, round.step + 1);
+    }
     collect(lane, chunk, closing, &round);
     if (lane->pair != NULL) {
         round.parcel = pair_about_to_change(lane, chunk, &round);
@@ -208,6 +217,9 @@ skip_rounds(struct lane *lane, struct chunk *chunk)
     }
     const struct closed_round nothing = {.step = chunk->clock.version, .is_empty = true};
 
+    if (chunk->due) {
+        snapshot_overtaken(lane, chunk, step);
+    }
     for (const struct slot *slot = chunk->round.slots; slot != NULL; slot = slot->next) {
         chunk->clock.next[slot->rank] = chunk->clock.version;
     }

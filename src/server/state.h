@@ -24,6 +24,7 @@ struct adoption;
 struct chunk;
 struct known_table;
 struct session;
+struct snapshot;
 struct table;
 
 /* A gradient in memory: received, not yet added. `data` has room for a power of two of bytes; a
@@ -136,6 +137,9 @@ struct chunk {
     bool waits_for_slot; /* its round is full, and there is no room for its sum (pair_slots.c) */
     struct chunk *next_waiting;
     bool prepared;         /* of a copy: its memory was made ready before its turn */
+    bool due;              /* for a checkpoint (snapshot.c) */
+    bool is_ready_to_save; /* ... and in its list */
+    struct chunk *next_ready;
     struct round round;    /* the open one */
     struct parked *parked; /* in order of arrival */
     struct parked **parked_end;
@@ -185,6 +189,7 @@ struct table {
     struct adoption *adoption; /* ... and not all of it has been opened yet; else NULL */
     uint64_t alone;            /* chunks that wait for a snapshot to be made (pair.c) ... */
     uint64_t alone_at;         /* ... where to look for the next */
+    const struct psi_order_table *order; /* of a checkpoint that it is in; else NULL */
 };
 
 /* Results that a worker hears of together. */
@@ -293,6 +298,8 @@ struct lane {
     uint64_t promoted;        /* by this number it was one, and has been given the place; 0: no */
     uint32_t copied_view;     /* ... the view that its owner had */
     uint32_t kept;            /* the first life of its place of which it has what was told */
+
+    struct snapshot *snapshot; /* owned; its part of a checkpoint; NULL: none was ordered */
 
     struct journal journal;
     uint32_t rows;        /* ranks that there is room for: entries of every array per rank */
@@ -539,6 +546,19 @@ void global_step_clear(struct lane *lane);
 /* STEP_STATE, to a copy. */
 psd_status global_step_take(struct lane *lane, const void *payload, size_t bytes,
                             struct psd_error *err);
+
+/* snapshot.c */
+psd_status snapshot_ordered(struct lane *lane, const void *payload, size_t bytes,
+                            struct psd_error *err);
+void snapshot_drop(struct lane *lane);
+void snapshot_tick(struct lane *lane, uint64_t now_ns);
+bool snapshot_wants_a_turn(const struct lane *lane);
+
+/* Of a chunk that is due. Its round is full: is there no room for a copy of it? It is about to go on
+ * to version `next`; it has. */
+bool snapshot_must_wait(struct lane *lane, const struct chunk *chunk);
+void snapshot_overtaken(struct lane *lane, struct chunk *chunk, uint64_t next);
+void snapshot_reached(struct lane *lane, struct chunk *chunk);
 
 /* replicate.c */
 void replicate_alone(struct lane *lane, struct chunk *chunk, const struct closed_round *round);

@@ -376,6 +376,9 @@ table_drop(struct lane *lane, uint32_t id)
     if (*link != NULL) {
         struct table *table = *link;
 
+        if (table->order != NULL) {
+            snapshot_drop(lane);
+        }
         pair_table_dropped(lane, table);
         *link = table->next;
         lane->table_of[id] = NULL;

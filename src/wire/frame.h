@@ -112,6 +112,10 @@ enum psi_frame_traits {
     X(SUBSCRIBE, 66, PSI_KIND_CONTROL, "who is in the job? Tell me again and again")               \
     X(METRICS, 67, PSI_KIND_CONTROL, "what I have counted")                                        \
     X(STEP_STATE, 68, PSI_KIND_CONTROL, "additions to the global step, for the copy")              \
+    X(CHECKPOINT, 70, PSI_KIND_CONTROL,                                                            \
+      "write this step of your chunks there; without tables: how far are you?")                    \
+    X(WRITTEN, 71, PSI_KIND_CONTROL, "so far I am; or it is on the disk; or why it is not")        \
+    X(BLOCKS, 72, PSI_KIND_CONTROL, "checksums of what I wrote")                                   \
     X(HINT, 73, PSI_KIND_CONTROL, "I do not reach that lane, or do again; or it hung up")
 
 enum psi_frame_type {

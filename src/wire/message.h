@@ -378,6 +378,58 @@ struct psi_step_state {
     struct psi_step_add add[PSI_STEP_ADDS_MAX];
 };
 
+/*
+ * CHECKPOINT. To a lane, the number of the order is the frame's seq, the step its step: of each chunk
+ * of these tables, as it is at that step, all parts go to their places in the files. Without tables:
+ * an order before it is given up, and the lane says how far it is.
+ */
+enum { PSI_SAVED_FILES = 2 }; /* values; the rest */
+
+struct psi_order_table {
+    uint32_t id;
+    uint64_t begin[PSI_PARTS_MAX]; /* of its parts, in their files */
+};
+
+struct psi_order {
+    uint64_t token; /* which files */
+    uint64_t bytes[PSI_SAVED_FILES];
+    uint32_t tables;
+    struct psi_order_table *table; /* PSI_TABLES_MAX of room when decoding */
+};
+
+enum psi_written_news {
+    PSI_WRITTEN_REACHED, /* no order: the step is the highest of any chunk here */
+    PSI_WRITTEN_LATE,    /* a chunk is past the step of the order: the step is the highest */
+    PSI_WRITTEN_FAILED,  /* because: */
+    PSI_WRITTEN_ALL,     /* all parts here are on the disk */
+    PSI_WRITTEN_NEWS,
+};
+
+struct psi_written_table {
+    uint32_t id;
+    uint64_t updates; /* of the chunk with the most */
+};
+
+/* WRITTEN: its seq is that of the order. ALL comes behind the BLOCKS of both files. */
+struct psi_written {
+    enum psi_written_news news;
+    char text[PSI_TEXT_MAX];
+    uint64_t bytes[PSI_SAVED_FILES];
+    uint32_t checksum[PSI_SAVED_FILES]; /* what it adds to that of the file */
+    uint32_t tables;
+    struct psi_written_table *table; /* PSI_TABLES_MAX of room when decoding */
+};
+
+enum { PSI_BLOCKS_MAX = 1 << 16 };
+
+/* BLOCKS: what the lane adds to the checksums of these blocks of a file. Its seq is that of the order. */
+struct psi_blocks {
+    uint8_t file;
+    uint32_t first;
+    uint32_t count;
+    uint32_t *checksum; /* PSI_BLOCKS_MAX of room when decoding */
+};
+
 void psi_pack_init(struct psi_pack *pack, void *bytes, size_t capacity);
 
 #define PSI_MESSAGE_MAP(X)                                                                         \
@@ -402,7 +454,10 @@ void psi_pack_init(struct psi_pack *pack, void *bytes, size_t capacity);
     X(change, struct psi_change)                                                                   \
     X(snapshot, struct psi_snapshot)                                                               \
     X(step_state, struct psi_step_state)                                                           \
-    X(done, struct psi_done)
+    X(done, struct psi_done)                                                                       \
+    X(order, struct psi_order)                                                                     \
+    X(written, struct psi_written)                                                                 \
+    X(blocks, struct psi_blocks)
 
 /*
  * psi_hello_encode(pack, &hello), psi_hello_decode(bytes, size, &hello, err), and so on. Decoding

@@ -253,7 +253,7 @@ limit_of(unsigned type)
     }
     if ((type >= 2 && type <= 7) || (type >= 10 && type <= 22) || type == 24 ||
         (type >= 31 && type <= 43) || (type >= 48 && type <= 49) || (type >= 51 && type <= 64) ||
-        (type >= 66 && type <= 68) || type == 73) {
+        (type >= 66 && type <= 68) || (type >= 70 && type <= 73)) {
         return 1 << 20;
     }
     return -2;
@@ -500,6 +500,9 @@ struct sample {
         struct psi_snapshot snapshot;
         struct psi_step_state step_state;
         struct psi_done done;
+        struct psi_order order;
+        struct psi_written written;
+        struct psi_blocks blocks;
     };
     struct psi_view_worker worker[PSI_RANKS_MAX + 1];
     struct psi_view_place place[PSI_PLACES_MAX + 1];
@@ -510,6 +513,9 @@ struct sample {
     struct psi_result result[PSI_RESULTS_MAX + 1];
     uint64_t next[PSI_RANKS_MAX + 1];
     struct psi_mark mark[PSI_RANKS_MAX + 1];
+    struct psi_order_table order_table[PSI_TABLES_MAX + 1];
+    struct psi_written_table written_table[PSI_TABLES_MAX + 1];
+    uint32_t block[PSI_BLOCKS_MAX + 1];
 };
 
 /* What a decoder finds in front of it: zeros, and the arrays it may fill. */
@@ -549,6 +555,27 @@ prepare_snapshot(struct sample *sample)
     prepare_plain(sample);
     sample->snapshot.next = sample->next;
     sample->snapshot.marks = sample->mark;
+}
+
+static void
+prepare_order(struct sample *sample)
+{
+    prepare_plain(sample);
+    sample->order.table = sample->order_table;
+}
+
+static void
+prepare_written(struct sample *sample)
+{
+    prepare_plain(sample);
+    sample->written.table = sample->written_table;
+}
+
+static void
+prepare_blocks(struct sample *sample)
+{
+    prepare_plain(sample);
+    sample->blocks.checksum = sample->block;
 }
 
 static void
@@ -798,6 +825,54 @@ fill_snapshot(uint64_t *random, struct sample *sample)
     for (uint32_t i = 0; i < snapshot->marked; i++) {
         snapshot->marks[i].incarnation = draw_below(random, UINT16_MAX + 1);
         snapshot->marks[i].sequence = draw(random);
+    }
+}
+
+static void
+fill_order(uint64_t *random, struct sample *sample)
+{
+    struct psi_order *order = &sample->order;
+
+    order->token = draw(random);
+    order->bytes[0] = draw(random);
+    order->bytes[1] = draw(random);
+    order->tables = draw_below(random, LIST);
+    for (uint32_t i = 0; i < order->tables; i++) {
+        order->table[i].id = draw_below(random, PSI_TABLES_MAX);
+        for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
+            order->table[i].begin[part] = draw(random);
+        }
+    }
+}
+
+static void
+fill_written(uint64_t *random, struct sample *sample)
+{
+    struct psi_written *written = &sample->written;
+
+    written->news = (enum psi_written_news)draw_below(random, PSI_WRITTEN_NEWS);
+    draw_text(random, written->text, sizeof(written->text));
+    for (unsigned file = 0; file < PSI_SAVED_FILES; file++) {
+        written->bytes[file] = draw(random);
+        written->checksum[file] = (uint32_t)draw(random);
+    }
+    written->tables = draw_below(random, LIST);
+    for (uint32_t i = 0; i < written->tables; i++) {
+        written->table[i].id = draw_below(random, PSI_TABLES_MAX);
+        written->table[i].updates = draw(random);
+    }
+}
+
+static void
+fill_blocks(uint64_t *random, struct sample *sample)
+{
+    struct psi_blocks *blocks = &sample->blocks;
+
+    blocks->file = (uint8_t)draw_below(random, PSI_SAVED_FILES);
+    blocks->first = (uint32_t)draw(random);
+    blocks->count = draw_below(random, LIST);
+    for (uint32_t i = 0; i < blocks->count; i++) {
+        blocks->checksum[i] = (uint32_t)draw(random);
     }
 }
 
@@ -1085,6 +1160,47 @@ same_snapshot(const struct sample *a, const struct sample *b)
            memcmp(x->next, y->next, x->ranks * sizeof(*x->next)) == 0;
 }
 
+static bool
+same_order(const struct sample *a, const struct sample *b)
+{
+    const struct psi_order *x = &a->order;
+    const struct psi_order *y = &b->order;
+    bool same = x->token == y->token && memcmp(x->bytes, y->bytes, sizeof(x->bytes)) == 0 &&
+                x->tables == y->tables;
+
+    for (uint32_t i = 0; same && i < x->tables; i++) {
+        same = x->table[i].id == y->table[i].id &&
+               memcmp(x->table[i].begin, y->table[i].begin, sizeof(x->table[i].begin)) == 0;
+    }
+    return same;
+}
+
+static bool
+same_written(const struct sample *a, const struct sample *b)
+{
+    const struct psi_written *x = &a->written;
+    const struct psi_written *y = &b->written;
+    bool same = x->news == y->news && strcmp(x->text, y->text) == 0 &&
+                memcmp(x->bytes, y->bytes, sizeof(x->bytes)) == 0 &&
+                memcmp(x->checksum, y->checksum, sizeof(x->checksum)) == 0 &&
+                x->tables == y->tables;
+
+    for (uint32_t i = 0; same && i < x->tables; i++) {
+        same = x->table[i].id == y->table[i].id && x->table[i].updates == y->table[i].updates;
+    }
+    return same;
+}
+
+static bool
+same_blocks(const struct sample *a, const struct sample *b)
+{
+    const struct psi_blocks *x = &a->blocks;
+    const struct psi_blocks *y = &b->blocks;
+
+    return x->file == y->file && x->first == y->first && x->count == y->count &&
+           memcmp(x->checksum, y->checksum, x->count * sizeof(*x->checksum)) == 0;
+}
+
 /* A message as the harness sees it. */
 struct kind {
     const char *name;
@@ -1137,6 +1253,9 @@ static const struct kind kinds[] = {
     KIND(snapshot, prepare_snapshot, same_snapshot),
     KIND(step_state, prepare_plain, same_plain),
     KIND(done, prepare_plain, same_plain),
+    KIND(order, prepare_order, same_order),
+    KIND(written, prepare_written, same_written),
+    KIND(blocks, prepare_blocks, same_blocks),
 };
 
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };

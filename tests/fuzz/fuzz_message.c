@@ -98,6 +98,30 @@ make_snapshot_lists(struct message *message)
     snapshot->marks = make_list(message, PSI_RANKS_MAX, sizeof(*snapshot->marks));
 }
 
+static void
+make_order_lists(struct message *message)
+{
+    struct psi_order *order = &message->body.order;
+
+    order->table = make_list(message, PSI_TABLES_MAX, sizeof(*order->table));
+}
+
+static void
+make_written_lists(struct message *message)
+{
+    struct psi_written *written = &message->body.written;
+
+    written->table = make_list(message, PSI_TABLES_MAX, sizeof(*written->table));
+}
+
+static void
+make_blocks_lists(struct message *message)
+{
+    struct psi_blocks *blocks = &message->body.blocks;
+
+    blocks->checksum = make_list(message, PSI_BLOCKS_MAX, sizeof(*blocks->checksum));
+}
+
 #define CALLS(name, type)                                                                          \
     static void name##_encode(struct psi_pack *pack, const struct message *message)                \
     {                                                                                              \

@@ -227,12 +227,28 @@ write_pairs(const char *directory)
                                           .next = next,
                                           .marked = 2,
                                           .marks = marks};
+    struct psi_order_table order_table = {.id = 1, .begin = {128, 0, 256}};
+    const struct psi_order order = {
+        .token = 7, .bytes = {4096, 512}, .tables = 1, .table = &order_table};
+    struct psi_written_table written_table = {.id = 1, .updates = 5};
+    const struct psi_written written = {.news = PSI_WRITTEN_ALL,
+                                        .bytes = {64, 64},
+                                        .checksum = {1, 2},
+                                        .tables = 1,
+                                        .table = &written_table};
+    const struct psi_written failed = {.news = PSI_WRITTEN_FAILED, .text = "disk full"};
+    uint32_t sums[2] = {3, 4};
+    const struct psi_blocks blocks = {.file = 1, .count = 2, .checksum = sums};
     const struct psi_step_state state = {.value = 9, .rank = 1, .count = 1, .add = {{1, 4, 9}}};
 
     WRITE_MESSAGE(directory, pair, &pair);
     WRITE_MESSAGE(directory, change, &change);
     WRITE_MESSAGE(directory, snapshot, &snapshot);
     WRITE_MESSAGE(directory, step_state, &state);
+    WRITE_MESSAGE(directory, order, &order);
+    WRITE_MESSAGE(directory, written, &written);
+    WRITE_SEED(directory, written, "written_failed", &failed);
+    WRITE_MESSAGE(directory, blocks, &blocks);
 }
 
 int

@@ -27,6 +27,7 @@
 #include "launch/link/jobs.h"
 #include "launch/link/secret.h"
 #include "launch/multi/multi_start.h"
+#include "launch/prepare/checkpoints.h"
 #include "launch/prepare/prepare.h"
 #include "launch/prepare/what_runs.h"
 #include "launch/rules/watch_restart.h"
@@ -271,6 +272,23 @@ wants_restart(const struct launch_options *options, int code, uint32_t attempt)
     return options->restart != LAUNCH_RESTART_EXIT_CODE || code >= SIGNALLED;
 }
 
+/* From the last checkpoint, if there is one: an attempt may have failed before it wrote any. What is
+ * there and damaged is not passed over in silence. */
+static bool
+go_on_from_checkpoint(const struct launch_options *options, struct plan *plan)
+{
+    struct psd_error err = {0};
+
+    if (options->checkpoint == NULL || !checkpoints_any(options->checkpoint)) {
+        return true;
+    }
+    if (checkpoints_resume(options->checkpoint, plan, &err) != PSD_OK) {
+        fprintf(stderr, "psd_run: the job cannot start again from its checkpoints: %s\n", err.text);
+        return false;
+    }
+    return true;
+}
+
 static void
 begin_anew(struct multi_start *multi, const char *why)
 {
@@ -281,7 +299,8 @@ begin_anew(struct multi_start *multi, const char *why)
 
 /* together: NULL, or the others with which this psd_run makes up the job. */
 static int
-run_attempts(const struct launch_options *options, struct multi_start *multi, struct run_args *args)
+run_attempts(const struct launch_options *options, struct multi_start *multi, struct plan *plan,
+             struct run_args *args)
 {
     unsigned port_tries = 1;
     bool port_taken = false;
@@ -308,7 +327,7 @@ run_attempts(const struct launch_options *options, struct multi_start *multi, st
             begin_anew(multi, "somebody took the port of a worker");
             continue;
         }
-        if (!wants_restart(options, code, args->attempt)) {
+        if (!wants_restart(options, code, args->attempt) || !go_on_from_checkpoint(options, plan)) {
             if (multi != NULL) {
                 multi_start_over(multi, code);
             }
@@ -434,8 +453,8 @@ fill_args(const struct launch_options *options, const struct prepared *prepared,
 
 /* The job has its name: runs it, perhaps in the background. */
 static int
-run_named(const struct launch_options *options, struct multi_start *multi, struct run_args *args,
-          struct jobs_entry *entry)
+run_named(const struct launch_options *options, struct multi_start *multi, struct plan *plan,
+          struct run_args *args, struct jobs_entry *entry)
 {
     struct psd_error err = {0};
     char *directory = NULL;
@@ -458,7 +477,7 @@ run_named(const struct launch_options *options, struct multi_start *multi, struc
         entry->listener = -1; /* the one behind has it */
         return code;
     }
-    code = run_attempts(options, multi, args);
+    code = run_attempts(options, multi, plan, args);
     shown_end(&shown);
     jobs_leave(entry);
     free(directory);
@@ -538,7 +557,7 @@ begin(const struct launch_options *options, char *const *argv, struct multi_star
         code = run_job(&args);
     } else if (take_name(options, &prepared.plan, what != NULL ? what : "", &entry, &code)) {
         args.what = what;
-        code = run_named(options, multi, &args, &entry);
+        code = run_named(options, multi, &prepared.plan, &args, &entry);
     }
     free(what);
     prepare_fini(&prepared);

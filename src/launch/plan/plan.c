@@ -318,6 +318,7 @@ plan_fini(struct plan *plan)
     words_fini(&plan->own_place);
     words_fini(&plan->master_settings);
     words_fini(&plan->server_settings);
+    words_fini(&plan->resume);
     words_fini(&plan->worker_environment);
     words_fini(&plan->forwarded);
     *plan = (struct plan){0};

@@ -45,6 +45,7 @@ struct plan {
     char replicas_why[PLAN_WHY_BYTES]; /* ... "as told", "auto: one server"; "": no such job */
     struct words master_settings;      /* options handed on to ps_master */
     struct words server_settings;      /* ... to ps_server */
+    struct words resume;               /* ... to both: which checkpoint the job goes on from */
     struct words *worker_set;          /* NULL, or a list of NAME=value for each worker */
     struct psi_tf_config *given;       /* NULL, or by slot: tasks that were given by files */
     char *virtualenv;                  /* NULL: none */

@@ -50,6 +50,7 @@ master_arguments(const struct plan *plan, const struct process_facts *facts, str
         words_add(argv, "--late_workers");
     }
     words_add_all(argv, &plan->master_settings);
+    words_add_all(argv, &plan->resume);
 }
 
 /* Cores of the machine, shared by its servers. */
@@ -76,6 +77,7 @@ server_arguments(const struct plan *plan, uint32_t index, const struct process_f
                          facts->lanes != 0 ? facts->lanes : process_lanes(facts));
     }
     words_add_all(argv, &plan->server_settings);
+    words_add_all(argv, &plan->resume);
 }
 
 /* What a worker is told about its place in the job. */

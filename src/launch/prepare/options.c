@@ -11,7 +11,13 @@
 #include "cluster/cluster.h"
 #include "config/options.h"
 
-enum { GPUS_MAX = 64, CPUS_MAX = 4096, MEMORY_MIB_MAX = 1 << 30, WAIT_S_MAX = 86400 };
+enum {
+    GPUS_MAX = 64,
+    CPUS_MAX = 4096,
+    KEEP_MAX = 1000000,
+    MEMORY_MIB_MAX = 1 << 30,
+    WAIT_S_MAX = 86400
+};
 
 static const char about_run[] =
     "Starts ps_master, the ps_servers and the workers of one job, watches them, and leaves\n"
@@ -206,6 +212,15 @@ static const struct psi_option table[] = {
     {"restart_scope", 0, PSI_OPTION_WORD,
      "process: the worker alone, keeping its rank; group: the whole job [process]",
      &parsed.restart_scope, .words = launch_scope_words},
+    {"checkpoint", 0, PSI_OPTION_TEXT,
+     "directory that master and servers see: they save all update tables there, while the job runs",
+     &parsed.checkpoint},
+    {"checkpoint_every", 0, PSI_OPTION_TEXT, "a time (90s, 10m, 2h), or 1000steps [10m]",
+     &parsed.checkpoint_every},
+    {"keep", 0, PSI_OPTION_NUMBER, "so many of the newest checkpoints [2]", &parsed.keep, 2,
+     KEEP_MAX},
+    {"resume", 0, PSI_OPTION_TEXT,
+     "go on from the newest intact checkpoint there, with any number of servers", &parsed.resume},
     {"sync", 0, PSI_OPTION_TEXT, "directory to ship to every other machine before the start",
      &parsed.sync},
     {"trust_ssh_options", 0, PSI_OPTION_FLAG,

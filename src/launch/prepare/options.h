@@ -85,6 +85,10 @@ struct launch_options {
     enum launch_logs log_mode; /* not given: launcher */
     enum launch_restart restart;
     enum launch_scope restart_scope;  /* not given: process */
+    const char *checkpoint;           /* directory; NULL: none are written */
+    const char *checkpoint_every;     /* NULL: as ps_master likes */
+    uint32_t keep;                    /* 0: likewise */
+    const char *resume;               /* directory; NULL: the job begins anew */
     bool trust_ssh_options;           /* all of the cluster file's, whatever they do */
     const char *sync;                 /* directory for other machines; NULL: none */
     bool keep_env;                    /* the user's values of our variables win */

@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "launch/prepare/prepare.h"
+#include "launch/prepare/checkpoints.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -560,6 +561,9 @@ prepare_job(const struct launch_options *options, char *const *environment,
     }
     if (status == PSD_OK) {
         hand_on_settings(&work);
+        status = checkpoints_settle(options, work.plan, err);
+    }
+    if (status == PSD_OK) {
         status = plan_build(work.plan, &work.sources, err);
     }
     status = status == PSD_OK ? check_gpus(&prepared_p->layout, work.plan, err) : status;

@@ -1,0 +1,21 @@
+/*
+ * every.h - how often a checkpoint is written: after so much time, or at every so many-th step.
+ */
+#ifndef PSI_CONFIG_EVERY_H
+#define PSI_CONFIG_EVERY_H
+
+#include <stdint.h>
+
+#include <psd/status.h>
+
+/* One of them is 0. */
+struct psi_every {
+    uint64_t ms;
+    uint64_t steps;
+};
+
+/* "10m", "90s", "2h", "1000steps". PSD_ERR_INVALID says what was expected, `where` in front. */
+psd_status psi_every_parse(const char *where, const char *text, struct psi_every *every_p,
+                           struct psd_error *err);
+
+#endif

@@ -1,0 +1,45 @@
+/*
+ * disk.h - what the world does for the master of a job that writes checkpoints: the files.
+ */
+#ifndef MASTER_DISK_H
+#define MASTER_DISK_H
+
+#include "checkpoint/manifest.h"
+#include "checkpoint/outline.h"
+
+/* A generation that all servers have written their parts of. Owned by who has it. */
+struct master_generation {
+    uint64_t step;
+    struct psi_outline outline;
+    struct psi_manifest_table *tables; /* owned */
+    size_t table_count;
+    struct psi_manifest_file
+        sums[PSI_CHECKPOINT_DATA_FILES];         /* what servers add to the checksums */
+    uint64_t written[PSI_CHECKPOINT_DATA_FILES]; /* by them */
+};
+
+void master_generation_destroy(struct master_generation *generation); /* NULL is allowed */
+
+enum master_disk_state {
+    MASTER_DISK_BUSY,
+    MASTER_DISK_BEGUN,
+    MASTER_DISK_COMMITTED,
+    MASTER_DISK_FAILED
+};
+
+struct master_disk_news {
+    enum master_disk_state state;
+    uint64_t generation; /* COMMITTED */
+    char text[512];      /* FAILED: why */
+};
+
+/* Nothing here waits for a disk. The master is woken when there is news. */
+struct master_disk {
+    void *self;
+    void (*begin)(void *self, uint64_t token, const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES]);
+    void (*commit)(void *self, struct master_generation *generation); /* takes it */
+    void (*drop)(void *self); /* what was begun is given up; nothing: is fine */
+    void (*look)(void *self, struct master_disk_news *news_p);
+};
+
+#endif

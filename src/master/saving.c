@@ -1,0 +1,553 @@
+/*
+ * saving.c - checkpoints that nobody asks for: when, at which step, and whether all of it is there.
+ *
+ * The files are made first; then lanes are asked how far they are; then all are told one step that
+ * none of them is past. Each writes its chunks as they are at that step (server/snapshot.c) and says
+ * what it added to the checksums. When all have, the manifest is written: that alone makes it a
+ * generation. Whatever goes wrong before, the servers' members or the tables change: it is given up,
+ * and the generations before it are as they were.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "master/disk.h"
+#include "master/state.h"
+
+enum {
+    RETRY_MS = 10000,   /* after a failure, at the latest */
+    AGAIN_MS = 100,     /* after the job has changed */
+    WAITING_MS = 60000, /* between two lines about who has not written */
+    MARGIN_MAX = 1 << 20,
+};
+
+void
+master_generation_destroy(struct master_generation *generation)
+{
+    if (generation == NULL) {
+        return;
+    }
+    psi_outline_fini(&generation->outline);
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+        free(generation->sums[kind].blocks);
+    }
+    free(generation->tables);
+    free(generation);
+}
+
+static uint64_t
+interval_ns(const struct master *master)
+{
+    return master->config.checkpoint_ms * MASTER_MS_NS;
+}
+
+/* ---------------------------------------------------------------------------- giving it up --- */
+
+static void
+send_order(struct master *master, struct member *lane, const struct psi_order *order)
+{
+    struct psi_frame frame = master_frame(master, PSI_FRAME_CHECKPOINT);
+
+    frame.seq = master->saving.number;
+    frame.step = order->tables > 0 ? master->saving.step : 0;
+    if (lane->session != NULL) {
+        master_posted(lane->session, psi_post_order(lane->session->guest.conn, &frame, order));
+    }
+}
+
+/* No order of an earlier life of the master has the same number. */
+static void
+send_to_all(struct master *master, const struct psi_order *order)
+{
+    struct saving *saving = &master->saving;
+
+    saving->number = (uint64_t)master->config.term << 32 | ++saving->orders;
+    saving->left = master->places;
+    memset(saving->place, 0, sizeof(saving->place));
+    for (uint32_t place = 0; place < master->places; place++) {
+        send_order(master, master->place[place], order);
+    }
+}
+
+static void
+forget(struct master *master)
+{
+    struct saving *saving = &master->saving;
+    const struct psi_order none = {0};
+
+    if (saving->stage == SAVING_ORDERED || saving->stage == SAVING_COMMITTING) {
+        send_to_all(master, &none); /* their copies are memory */
+    }
+    if (saving->stage != SAVING_IDLE) {
+        master->config.disk->drop(master->config.disk->self);
+    }
+    master_generation_destroy(saving->generation);
+    saving->generation = NULL;
+    free(saving->order.table);
+    saving->order.table = NULL;
+    saving->stage = SAVING_IDLE;
+}
+
+void
+master_saving_give_up(struct master *master, const char *reason)
+{
+    struct saving *saving = &master->saving;
+
+    if (saving->stage == SAVING_IDLE) {
+        return;
+    }
+    psi_log(master->log, PSI_LOG_DEBUG, "CHECKPOINT-DROPPED", "%s", reason);
+    forget(master);
+    saving->due_ns = psi_now_ns(master->env) + AGAIN_MS * MASTER_MS_NS;
+    master_wake_at(master, saving->due_ns);
+}
+
+void
+master_saving_free(struct master *master)
+{
+    if (master->saving.stage != SAVING_IDLE) {
+        master->saving.stage = SAVING_BEGINNING; /* nobody is told */
+        forget(master);
+    }
+}
+
+/* One line now, and one when it works again. */
+static void
+fail(struct master *master, const char *text)
+{
+    struct saving *saving = &master->saving;
+    const uint64_t wait_ns =
+        interval_ns(master) != 0 && interval_ns(master) < RETRY_MS * MASTER_MS_NS
+            ? interval_ns(master)
+            : RETRY_MS * MASTER_MS_NS;
+
+    if (!saving->is_failing) {
+        psi_log(master->log, PSI_LOG_WARN, "CHECKPOINT-FAILED",
+                "%s; training goes on, the generations before it are intact, and it is tried "
+                "again",
+                text);
+    }
+    saving->is_failing = true;
+    forget(master);
+    saving->due_ns = psi_now_ns(master->env) + wait_ns;
+    master_wake_at(master, saving->due_ns);
+}
+
+/* ------------------------------------------------------------------------------- beginning --- */
+
+static int
+by_name(const void *a, const void *b)
+{
+    const struct table *const *left = a;
+    const struct table *const *right = b;
+
+    return strcmp((*left)->spec.name, (*right)->spec.name);
+}
+
+/* The update tables, by name. NULL: there is none, or one is being opened, or no memory. */
+static const struct table **
+list_tables(const struct master *master, size_t *count_p)
+{
+    const struct table **list = calloc(master->tables + 1, sizeof(list[0]));
+    size_t count = 0;
+    bool settled = list != NULL;
+
+    for (uint32_t id = 0; settled && id < master->tables; id++) {
+        const struct table *table = master->table[id];
+
+        settled = table->state != TABLE_OPENING;
+        if (table->state == TABLE_READY && table->spec.use == PSD_USE_UPDATE) {
+            list[count++] = table;
+        }
+    }
+    if (!settled || count == 0) {
+        free(list);
+        return NULL;
+    }
+    qsort(list, count, sizeof(list[0]), by_name);
+    *count_p = count;
+    return list;
+}
+
+static psd_status
+make_outline(const struct table **list, size_t count, uint64_t step, struct psi_outline *outline_p,
+             struct psd_error *err)
+{
+    const struct psi_spec **specs = calloc(count, sizeof(specs[0]));
+    psd_status status =
+        specs == NULL ? psi_fail(err, PSD_ERR_NO_MEMORY, "checkpoint: no memory") : PSD_OK;
+
+    for (size_t i = 0; i < count && status == PSD_OK; i++) {
+        specs[i] = &list[i]->spec;
+    }
+    if (status == PSD_OK) {
+        status = psi_outline_init(outline_p, specs, count, step, err);
+    }
+    free(specs);
+    return status;
+}
+
+static bool
+all_are_here(const struct master *master)
+{
+    for (uint32_t index = 0; index < master->config.servers; index++) {
+        if (master->server[index].is_away) {
+            return false;
+        }
+    }
+    return master->change.stage == STAGE_IDLE && master->view.id > 0;
+}
+
+/* Where files of that size lie is known now, whatever the step will be. */
+static void
+begin(struct master *master, uint64_t now_ns)
+{
+    struct saving *saving = &master->saving;
+    struct psi_outline outline;
+    struct psd_error err;
+    size_t count;
+    const struct table **list = all_are_here(master) ? list_tables(master, &count) : NULL;
+
+    if (list == NULL) {
+        master_wake_at(master, now_ns + AGAIN_MS * MASTER_MS_NS);
+        return;
+    }
+    if (make_outline(list, count, 0, &outline, &err) != PSD_OK) {
+        fail(master, err.text);
+    } else {
+        saving->stage = SAVING_BEGINNING;
+        saving->begun_ns = now_ns;
+        saving->token = master->env->ops->random(master->env) | 1;
+        saving->margin = 1;
+        master->config.disk->begin(master->config.disk->self, saving->token, outline.bytes);
+        psi_outline_fini(&outline);
+    }
+    free(list);
+}
+
+static void
+ask(struct master *master)
+{
+    const struct psi_order none = {0};
+
+    master->saving.stage = SAVING_ASKING;
+    master->saving.reached = 0;
+    send_to_all(master, &none);
+}
+
+/* -------------------------------------------------------------------------------- ordering --- */
+
+static void
+describe(struct psi_manifest_table *record, const struct table *table, uint64_t step)
+{
+    memcpy(record->name, table->spec.name, sizeof(record->name));
+    psi_spec_text(&table->spec, record->spec, sizeof(record->spec));
+    record->step = step;
+    record->moment =
+        psi_spec_synchronous(&table->spec) ? PSI_MANIFEST_MOMENT_STEP : PSI_MANIFEST_MOMENT_CHUNK;
+}
+
+/* PSD_ERR_NO_MEMORY and the like: nothing is left of it. */
+static psd_status
+make_generation(struct saving *saving, const struct table **list, size_t count,
+                struct psd_error *err)
+{
+    struct master_generation *generation = calloc(1, sizeof(*generation));
+    psd_status status;
+
+    saving->generation = generation;
+    saving->order = (struct psi_order){.token = saving->token, .tables = (uint32_t)count};
+    saving->order.table = calloc(count, sizeof(*saving->order.table));
+    if (generation == NULL || saving->order.table == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "checkpoint: no memory");
+    }
+    generation->step = saving->step;
+    generation->table_count = count;
+    generation->tables = calloc(count, sizeof(generation->tables[0]));
+    status = make_outline(list, count, saving->step, &generation->outline, err);
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES && status == PSD_OK; kind++) {
+        saving->order.bytes[kind] = generation->outline.bytes[kind];
+        if (generation->tables == NULL ||
+            !psi_manifest_file_init(&generation->sums[kind], generation->outline.bytes[kind])) {
+            status = psi_fail(err, PSD_ERR_NO_MEMORY, "checkpoint: no memory");
+        }
+    }
+    for (size_t i = 0; i < count && status == PSD_OK; i++) {
+        describe(&generation->tables[i], list[i], saving->step);
+        saving->order.table[i].id = list[i]->id;
+        memcpy(saving->order.table[i].begin, generation->outline.begin[i],
+               sizeof(saving->order.table[i].begin));
+    }
+    return status;
+}
+
+/* A step that no lane is past, if none goes too fast. */
+static uint64_t
+choose_step(const struct master *master)
+{
+    const uint64_t every = master->config.checkpoint_steps;
+    const uint64_t reached = master->saving.reached;
+
+    return every > 0 ? (reached / every + 1) * every : reached + master->saving.margin;
+}
+
+static void
+order(struct master *master)
+{
+    struct saving *saving = &master->saving;
+    struct psd_error err;
+    size_t count = 0;
+    const struct table **list = list_tables(master, &count);
+
+    master_generation_destroy(saving->generation);
+    saving->generation = NULL;
+    free(saving->order.table);
+    saving->order.table = NULL;
+    saving->step = choose_step(master);
+    if (list == NULL) {
+        master_saving_give_up(master, "the tables of the job have changed");
+        return;
+    }
+    if (make_generation(saving, list, count, &err) != PSD_OK) {
+        fail(master, err.text);
+    } else {
+        saving->stage = SAVING_ORDERED;
+        saving->waiting_line_ns = psi_now_ns(master->env) + WAITING_MS * MASTER_MS_NS;
+        send_to_all(master, &saving->order);
+    }
+    free(list);
+}
+
+void
+master_saving_resend(struct master *master, struct member *lane)
+{
+    const struct saving *saving = &master->saving;
+    const struct psi_order none = {0};
+
+    if (saving->stage != SAVING_ASKING && saving->stage != SAVING_ORDERED) {
+        return;
+    }
+    if (!saving->place[place_of(master, lane)].answered) {
+        send_order(master, lane, saving->stage == SAVING_ASKING ? &none : &saving->order);
+    }
+}
+
+/* --------------------------------------------------------------------------- lanes' answers --- */
+
+psd_status
+master_on_blocks(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+{
+    struct saving *saving = &session->master->saving;
+    struct saving_place *place = &saving->place[place_of(session->master, session->member)];
+    struct psi_blocks blocks = {.checksum = malloc(PSI_BLOCKS_MAX * sizeof(uint32_t))};
+    struct psi_manifest_file *sums;
+    psd_status status;
+
+    if (blocks.checksum == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "BLOCKS: no memory");
+    }
+    status = psi_blocks_decode(body, bytes, &blocks, err);
+    if (status == PSD_OK && saving->stage == SAVING_ORDERED &&
+        session->guest.inbox.frame.seq == saving->number &&
+        blocks.first == place->blocks[blocks.file]) { /* else it is said once more */
+        sums = &saving->generation->sums[blocks.file];
+        if (blocks.count > sums->block_count - blocks.first) {
+            status = psi_fail(err, PSD_ERR_PROTOCOL, "BLOCKS: %u of %zu from %u on", blocks.count,
+                              sums->block_count, blocks.first);
+        }
+        for (uint32_t i = 0; i < blocks.count && status == PSD_OK; i++) {
+            sums->blocks[blocks.first + i] ^= blocks.checksum[i];
+        }
+        place->blocks[blocks.file] += status == PSD_OK ? blocks.count : 0;
+    }
+    free(blocks.checksum);
+    return status;
+}
+
+static void
+count_updates(struct saving *saving, const struct psi_written *written)
+{
+    for (uint32_t i = 0; i < written->tables && i < saving->order.tables; i++) {
+        struct psi_manifest_table *record = &saving->generation->tables[i];
+
+        if (written->table[i].id == saving->order.table[i].id &&
+            written->table[i].updates > record->updates) {
+            record->updates = written->table[i].updates;
+        }
+    }
+}
+
+static void
+commit(struct master *master)
+{
+    struct saving *saving = &master->saving;
+    struct master_generation *generation = saving->generation;
+    char text[PSI_TEXT_MAX];
+
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+        const uint64_t there = generation->written[kind] + generation->outline.head_bytes[kind];
+
+        if (there != generation->outline.bytes[kind]) {
+            snprintf(text, sizeof(text),
+                     "checkpoint of step %" PRIu64 ": servers wrote %" PRIu64 " of %" PRIu64
+                     " bytes",
+                     saving->step, there, generation->outline.bytes[kind]);
+            fail(master, text);
+            return;
+        }
+    }
+    saving->stage = SAVING_COMMITTING;
+    saving->generation = NULL;
+    master->config.disk->commit(master->config.disk->self, generation);
+}
+
+/* All that one lane has is on the disk. */
+static psd_status
+lane_has_written(struct master *master, struct saving_place *place,
+                 const struct psi_written *written, struct psd_error *err)
+{
+    struct saving *saving = &master->saving;
+
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+        if (place->blocks[kind] != saving->generation->sums[kind].block_count) {
+            return psi_fail(err, PSD_ERR_PROTOCOL, "WRITTEN: %u of %zu BLOCKS came before it",
+                            place->blocks[kind], saving->generation->sums[kind].block_count);
+        }
+    }
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+        saving->generation->sums[kind].checksum ^= written->checksum[kind];
+        saving->generation->written[kind] += written->bytes[kind];
+    }
+    count_updates(saving, written);
+    place->answered = true;
+    saving->left--;
+    if (saving->left == 0) {
+        commit(master);
+    }
+    return PSD_OK;
+}
+
+static psd_status
+take_answer(struct session *session, const struct psi_written *written, struct psd_error *err)
+{
+    struct master *master = session->master;
+    struct saving *saving = &master->saving;
+    struct saving_place *place = &saving->place[place_of(master, session->member)];
+    const uint64_t step = session->guest.inbox.frame.step;
+
+    if (saving->stage == SAVING_ASKING && written->news == PSI_WRITTEN_REACHED) {
+        saving->reached = step > saving->reached && step < PSI_STEP_NEVER ? step : saving->reached;
+        place->answered = true;
+        saving->left--;
+        if (saving->left == 0) {
+            order(master);
+        }
+    } else if (saving->stage == SAVING_ORDERED && written->news == PSI_WRITTEN_LATE) {
+        saving->reached = step > saving->step && step < PSI_STEP_NEVER ? step : saving->step;
+        saving->margin = saving->margin < MARGIN_MAX ? 4 * saving->margin : MARGIN_MAX;
+        order(master);
+    } else if (saving->stage == SAVING_ORDERED && written->news == PSI_WRITTEN_ALL) {
+        return lane_has_written(master, place, written, err);
+    } else if (written->news == PSI_WRITTEN_FAILED) {
+        fail(master, written->text);
+    }
+    return PSD_OK;
+}
+
+psd_status
+master_on_written(struct session *session, const void *body, size_t bytes, struct psd_error *err)
+{
+    const struct saving *saving = &session->master->saving;
+    struct psi_written written = {.table = calloc(PSI_TABLES_MAX, sizeof(*written.table))};
+    psd_status status;
+
+    if (written.table == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "WRITTEN: no memory");
+    }
+    status = psi_written_decode(body, bytes, &written, err);
+    if (status == PSD_OK && session->guest.inbox.frame.seq == saving->number &&
+        session->master->phase == PHASE_RUNNING &&
+        !saving->place[place_of(session->master, session->member)].answered) {
+        status = take_answer(session, &written, err);
+    }
+    free(written.table);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------ time --- */
+
+static void
+committed(struct master *master, const struct master_disk_news *news, uint64_t now_ns)
+{
+    struct saving *saving = &master->saving;
+    const uint64_t next_ns = saving->begun_ns + interval_ns(master);
+
+    psi_log(master->log, PSI_LOG_INFO, "CHECKPOINT",
+            "%sstep %" PRIu64 " is saved: generation %" PRIu64 ", %" PRIu64 " MiB in %" PRIu64
+            " ms",
+            saving->is_failing ? "it works again: " : "", saving->step, news->generation,
+            (saving->order.bytes[0] + saving->order.bytes[1]) >> 20,
+            (now_ns - saving->begun_ns) / MASTER_MS_NS);
+    saving->is_failing = false;
+    saving->saved = saving->step;
+    saving->due_ns = next_ns > now_ns ? next_ns : now_ns;
+    forget(master);
+}
+
+/* A table that nobody pushes to any more never comes to the step. */
+static void
+tell_waiting(struct master *master, uint64_t now_ns)
+{
+    struct saving *saving = &master->saving;
+    struct names names = {0};
+
+    if (master->config.checkpoint_steps == 0 && now_ns >= saving->waiting_line_ns) {
+        for (uint32_t place = 0; place < master->places; place++) {
+            if (!saving->place[place].answered && master->place[place]->lane == 0) {
+                master_names_add(&names, "server", master->place[place]->rank);
+            }
+        }
+        master_names_end(&names);
+        psi_log(master->log, PSI_LOG_INFO, "CHECKPOINT-WAITS",
+                "for step %" PRIu64 " of all tables on %s; one that is not pushed to in every step "
+                "keeps the others from being saved",
+                saving->step, names.text);
+        saving->waiting_line_ns = now_ns + WAITING_MS * MASTER_MS_NS;
+    }
+    master_wake_at(master, saving->waiting_line_ns);
+}
+
+void
+master_saving_tick(struct master *master, uint64_t now_ns)
+{
+    struct saving *saving = &master->saving;
+    struct master_disk_news news = {0};
+
+    if (master->config.disk == NULL) {
+        return;
+    }
+    if (saving->due_ns == 0) {
+        saving->due_ns = now_ns + interval_ns(master);
+    }
+    if (saving->stage != SAVING_IDLE) {
+        master->config.disk->look(master->config.disk->self, &news);
+    }
+    if (saving->stage != SAVING_IDLE && news.state == MASTER_DISK_FAILED) {
+        fail(master, news.text);
+    } else if (saving->stage == SAVING_BEGINNING && news.state == MASTER_DISK_BEGUN) {
+        ask(master);
+    } else if (saving->stage == SAVING_COMMITTING && news.state == MASTER_DISK_COMMITTED) {
+        committed(master, &news, now_ns);
+    } else if (saving->stage == SAVING_ORDERED) {
+        tell_waiting(master, now_ns);
+    }
+    if (saving->stage == SAVING_IDLE && now_ns >= saving->due_ns) {
+        begin(master, now_ns);
+    } else if (saving->stage == SAVING_IDLE) {
+        master_wake_at(master, saving->due_ns);
+    }
+}

@@ -1,0 +1,331 @@
+/*
+ * files.c - the files of checkpoints, written by a thread beside the lane's.
+ *
+ * Pieces are written in the order in which they came. What was given up is dropped from the queue; a
+ * piece that is being written then goes to files that nobody commits, since each order has its own.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "server/files.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/part.h"
+
+struct piece {
+    struct piece *next;
+    enum psi_checkpoint_kind kind;
+    uint64_t at;
+    void *data;
+    size_t bytes;
+};
+
+struct lane_files {
+    struct lane_disk disk;
+    const char *path;
+    void (*wake)(void *owner);
+    void *owner;
+    pthread_t thread;
+    bool started;
+
+    pthread_mutex_t mutex; /* of what follows */
+    pthread_cond_t asked;
+    bool stop;
+    uint64_t epoch; /* grows with begin and drop: news of an earlier one is dropped */
+    uint64_t token; /* 0: nothing was begun */
+    uint64_t bytes[PSI_CHECKPOINT_DATA_FILES];
+    struct piece *first;
+    struct piece **end;
+    bool finish; /* no piece follows */
+    bool over;   /* done, or failed */
+    struct lane_disk_news news;
+    struct psi_manifest_file sums[PSI_CHECKPOINT_DATA_FILES]; /* once done; blocks are owned */
+    uint64_t written[PSI_CHECKPOINT_DATA_FILES];
+
+    struct psi_part_writer writer; /* the thread's */
+    uint64_t open;                 /* of which epoch the writer is; 0: it is not open */
+};
+
+static void
+free_piece(struct piece *piece)
+{
+    free(piece->data);
+    free(piece);
+}
+
+/* The mutex is held. */
+static void
+clear(struct lane_files *files)
+{
+    while (files->first != NULL) {
+        struct piece *piece = files->first;
+
+        files->first = piece->next;
+        free_piece(piece);
+    }
+    files->end = &files->first;
+    files->epoch++;
+    files->token = 0;
+    files->finish = false;
+    files->over = false;
+    files->news = (struct lane_disk_news){0};
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+        free(files->sums[kind].blocks);
+        files->sums[kind] = (struct psi_manifest_file){0};
+    }
+}
+
+/* ------------------------------------------------------------------------------- the thread --- */
+
+static void
+close_writer(struct lane_files *files)
+{
+    if (files->open != 0) {
+        psi_part_writer_fini(&files->writer);
+        files->open = 0;
+    }
+}
+
+/* The mutex is held again. */
+static void
+tell(struct lane_files *files, uint64_t epoch, psd_status status, const struct psd_error *err)
+{
+    if (files->epoch != epoch) {
+        return;
+    }
+    if (status != PSD_OK) {
+        files->news.failed = true;
+        files->over = true;
+        snprintf(files->news.text, sizeof(files->news.text), "%.250s", err->text);
+    }
+    files->wake(files->owner);
+}
+
+/* One piece, or the opening of the files, with the mutex given up meanwhile. */
+static void
+write_piece(struct lane_files *files, struct piece *piece)
+{
+    const uint64_t epoch = files->epoch;
+    const uint64_t token = files->token;
+    uint64_t bytes[PSI_CHECKPOINT_DATA_FILES];
+    const size_t size = piece->bytes;
+    struct psd_error err = {0};
+    psd_status status = PSD_OK;
+
+    memcpy(bytes, files->bytes, sizeof(bytes));
+    files->first = piece->next;
+    files->end = files->first == NULL ? &files->first : files->end;
+    pthread_mutex_unlock(&files->mutex);
+    if (files->open != epoch) {
+        close_writer(files);
+        status =
+            psi_part_writer_init(&files->writer, &psi_disk_system, files->path, token, bytes, &err);
+        files->open = status == PSD_OK ? epoch : 0;
+    }
+    if (status == PSD_OK) {
+        status =
+            psi_part_write(&files->writer, piece->kind, piece->at, piece->data, piece->bytes, &err);
+    }
+    free_piece(piece);
+    pthread_mutex_lock(&files->mutex);
+    if (files->epoch == epoch) {
+        files->news.written += size;
+    }
+    tell(files, epoch, status, &err);
+}
+
+/* The mutex is held. What was written, for who commits. */
+static void
+hand_over_sums(struct lane_files *files)
+{
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+        files->sums[kind] = files->writer.sums[kind];
+        files->writer.sums[kind].blocks = NULL;
+        files->written[kind] = files->writer.written[kind];
+    }
+    files->news.done = true;
+    files->news.sums = files->sums;
+    files->news.bytes = files->written;
+}
+
+static void
+end(struct lane_files *files)
+{
+    const uint64_t epoch = files->epoch;
+    const uint64_t token = files->token;
+    uint64_t bytes[PSI_CHECKPOINT_DATA_FILES];
+    struct psd_error err = {0};
+    psd_status status = PSD_OK;
+
+    memcpy(bytes, files->bytes, sizeof(bytes));
+    pthread_mutex_unlock(&files->mutex);
+    if (files->open != epoch) { /* there was no piece */
+        close_writer(files);
+        status =
+            psi_part_writer_init(&files->writer, &psi_disk_system, files->path, token, bytes, &err);
+        files->open = status == PSD_OK ? epoch : 0;
+    }
+    if (status == PSD_OK) {
+        status = psi_part_sync(&files->writer, &err);
+    }
+    pthread_mutex_lock(&files->mutex);
+    if (files->epoch == epoch && status == PSD_OK) {
+        hand_over_sums(files);
+    }
+    if (files->epoch == epoch) {
+        files->over = true;
+    }
+    close_writer(files);
+    tell(files, epoch, status, &err);
+}
+
+static void *
+run(void *argument)
+{
+    struct lane_files *files = argument;
+
+    pthread_mutex_lock(&files->mutex);
+    while (!files->stop) {
+        if (files->first != NULL && !files->over) {
+            write_piece(files, files->first);
+        } else if (files->finish && !files->over) {
+            end(files);
+        } else {
+            pthread_cond_wait(&files->asked, &files->mutex);
+        }
+    }
+    pthread_mutex_unlock(&files->mutex);
+    close_writer(files);
+    return NULL;
+}
+
+/* ---------------------------------------------------------------------------- from the lane --- */
+
+static void
+files_begin(void *self, uint64_t token, const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES])
+{
+    struct lane_files *files = self;
+
+    pthread_mutex_lock(&files->mutex);
+    clear(files);
+    files->token = token;
+    memcpy(files->bytes, bytes, sizeof(files->bytes));
+    if (!files->started) {
+        errno = pthread_create(&files->thread, NULL, run, files);
+        files->started = errno == 0;
+        if (!files->started) {
+            files->news.failed = true;
+            snprintf(files->news.text, sizeof(files->news.text), "start a thread: %s",
+                     strerror(errno));
+        }
+    }
+    pthread_mutex_unlock(&files->mutex);
+}
+
+static void
+files_write(void *self, enum psi_checkpoint_kind kind, uint64_t at, void *data, size_t bytes)
+{
+    struct lane_files *files = self;
+    struct piece *piece = malloc(sizeof(*piece));
+
+    pthread_mutex_lock(&files->mutex);
+    if (piece == NULL || files->over) {
+        free(data);
+        free(piece);
+        if (!files->over) {
+            files->news.failed = true;
+            files->over = true;
+            snprintf(files->news.text, sizeof(files->news.text), "no memory");
+        }
+    } else {
+        *piece = (struct piece){.kind = kind, .at = at, .data = data, .bytes = bytes};
+        *files->end = piece;
+        files->end = &piece->next;
+        pthread_cond_signal(&files->asked);
+    }
+    pthread_mutex_unlock(&files->mutex);
+}
+
+static void
+files_finish(void *self)
+{
+    struct lane_files *files = self;
+
+    pthread_mutex_lock(&files->mutex);
+    files->finish = true;
+    pthread_cond_signal(&files->asked);
+    pthread_mutex_unlock(&files->mutex);
+}
+
+static void
+files_drop(void *self)
+{
+    struct lane_files *files = self;
+
+    pthread_mutex_lock(&files->mutex);
+    clear(files);
+    pthread_mutex_unlock(&files->mutex);
+}
+
+static void
+files_look(void *self, struct lane_disk_news *news_p)
+{
+    struct lane_files *files = self;
+
+    pthread_mutex_lock(&files->mutex);
+    *news_p = files->news;
+    pthread_mutex_unlock(&files->mutex);
+}
+
+struct lane_files *
+lane_files_create(const char *path, void (*wake)(void *owner), void *owner)
+{
+    struct lane_files *files = calloc(1, sizeof(*files));
+
+    if (files == NULL) {
+        return NULL;
+    }
+    files->path = path;
+    files->wake = wake;
+    files->owner = owner;
+    files->end = &files->first;
+    files->disk = (struct lane_disk){.self = files,
+                                     .begin = files_begin,
+                                     .write = files_write,
+                                     .finish = files_finish,
+                                     .drop = files_drop,
+                                     .look = files_look};
+    pthread_mutex_init(&files->mutex, NULL);
+    pthread_cond_init(&files->asked, NULL);
+    return files;
+}
+
+void
+lane_files_destroy(struct lane_files *files)
+{
+    if (files == NULL) {
+        return;
+    }
+    if (files->started) {
+        pthread_mutex_lock(&files->mutex);
+        files->stop = true;
+        pthread_cond_signal(&files->asked);
+        pthread_mutex_unlock(&files->mutex);
+        pthread_join(files->thread, NULL);
+    }
+    clear(files);
+    pthread_cond_destroy(&files->asked);
+    pthread_mutex_destroy(&files->mutex);
+    free(files);
+}
+
+const struct lane_disk *
+lane_files_disk(struct lane_files *files)
+{
+    return &files->disk;
+}

@@ -1,0 +1,469 @@
+/*
+ * snapshot.c - a lane's part of a checkpoint: its chunks as they are at one step, while rounds go on.
+ *
+ * The master names the step. A chunk that has come to it is copied and handed to the disk: when there
+ * is time for it, or at the latest when its next round is about to change it. So a step waits for at
+ * most the copying; only when the copies that the disk has not taken yet would take too much memory,
+ * rounds wait for the disk. Tables without rounds have no step in common: of those each chunk is of
+ * one moment.
+ *
+ * Invariants
+ *   - chunk->due: of a table of the order, and not handed over; its version is at most the step, if
+ *     the table has rounds;
+ *   - what is handed over of a table with rounds was committed: no other life of the server differs.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "rpc/post.h"
+#include "server/disk.h"
+#include "server/state.h"
+
+enum {
+    LEISURE_BYTES = 16 << 20, /* so much waits for the disk at most, unless rounds press */
+    TURN_BYTES = 1 << 20,     /* copied per turn of the loop */
+    ROOM_BYTES_MIN = 64 << 20,
+};
+
+struct snapshot {
+    uint64_t number; /* of the order */
+    uint64_t step;
+    struct psi_order order;            /* its list is owned */
+    struct psi_written_table *written; /* owned; one for each table of the order */
+    uint64_t left;                     /* chunks that are due */
+    uint64_t given;                    /* bytes handed over */
+    uint64_t room;                     /* of those that are not written yet, at most */
+    struct chunk *ready;               /* have come to the step; some are no longer due */
+    struct chunk **ready_end;
+    bool finished;     /* nothing is due, and the disk knows */
+    bool waits;        /* rounds wait for the disk ... */
+    uint64_t waits_ns; /* ... since then */
+    bool failed;
+    bool told; /* what became of it */
+};
+
+static const struct lane_disk *
+disk_of(const struct lane *lane)
+{
+    return lane->config.disk;
+}
+
+static struct psi_frame
+answer(const struct lane *lane, uint64_t number, uint64_t step)
+{
+    return (struct psi_frame){
+        .type = PSI_FRAME_WRITTEN, .view = lane->view.id, .seq = number, .step = step};
+}
+
+static bool
+tell(const struct lane *lane, uint64_t number, uint64_t step, const struct psi_written *written)
+{
+    const struct psi_frame frame = answer(lane, number, step);
+
+    return psi_master_link_is_up(&lane->master) &&
+           psi_post_written(lane->master.peer.conn, &frame, written) == PSD_OK;
+}
+
+static void
+tell_failure(const struct lane *lane, uint64_t number, const char *text)
+{
+    struct psi_written written = {.news = PSI_WRITTEN_FAILED};
+
+    snprintf(written.text, sizeof(written.text), "server %u: %.400s", lane->config.server, text);
+    (void)tell(lane, number, 0, &written);
+}
+
+void
+snapshot_drop(struct lane *lane)
+{
+    struct snapshot *snapshot = lane->snapshot;
+
+    if (snapshot == NULL) {
+        return;
+    }
+    for (struct table *table = lane->tables; table != NULL; table = table->next) {
+        for (uint64_t i = 0; table->order != NULL && i < table->chunk_count; i++) {
+            table->chunks[i].due = false;
+            table->chunks[i].is_ready_to_save = false;
+        }
+        table->order = NULL;
+    }
+    disk_of(lane)->drop(disk_of(lane)->self);
+    free(snapshot->order.table);
+    free(snapshot->written);
+    free(snapshot);
+    lane->snapshot = NULL;
+}
+
+static void __attribute__((format(printf, 2, 3))) fail(struct lane *lane, const char *format, ...)
+{
+    char text[PSI_TEXT_MAX];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (!lane->snapshot->failed) {
+        lane->snapshot->failed = true;
+        tell_failure(lane, lane->snapshot->number, text);
+    }
+}
+
+/* ------------------------------------------------------------------------------- handing over --- */
+
+static size_t
+chunk_bytes(const struct chunk *chunk)
+{
+    const struct psi_spec *spec = &chunk->table->spec;
+
+    return psi_chunk_elements(spec->count, chunk->index) * psi_spec_all_parts_bytes(spec);
+}
+
+/* One part of the chunk, as it is now. False: no memory. */
+static bool
+hand_over_part(struct lane *lane, const struct chunk *chunk, unsigned part)
+{
+    const struct store_piece piece = chunk_part(chunk, part);
+    const uint64_t first =
+        psi_chunk_first(chunk->index) * psi_spec_part_bytes(&chunk->table->spec, part);
+    void *copy;
+
+    if (piece.bytes == 0) {
+        return true;
+    }
+    copy = malloc(piece.bytes);
+    if (copy == NULL) {
+        return false;
+    }
+    memcpy(copy, piece.base, piece.bytes);
+    disk_of(lane)->write(disk_of(lane)->self, psi_saved_kind(part),
+                         chunk->table->order->begin[part] + first, copy, piece.bytes);
+    lane->snapshot->given += piece.bytes;
+    return true;
+}
+
+static void
+hand_over(struct lane *lane, struct chunk *chunk)
+{
+    struct snapshot *snapshot = lane->snapshot;
+    struct psi_written_table *written =
+        &snapshot->written[chunk->table->order - snapshot->order.table];
+
+    chunk->due = false;
+    snapshot->left--;
+    if (chunk->updates > written->updates) {
+        written->updates = chunk->updates;
+    }
+    for (unsigned part = 0; part < PSI_PARTS_MAX && !snapshot->failed; part++) {
+        if (!hand_over_part(lane, chunk, part)) {
+            fail(lane, "table %s: no %zu bytes for a copy of a chunk", chunk->table->spec.name,
+                 chunk_bytes(chunk));
+        }
+    }
+}
+
+/* Handed over, and not written yet. */
+static uint64_t
+unwritten(const struct lane *lane)
+{
+    struct lane_disk_news news = {0};
+
+    disk_of(lane)->look(disk_of(lane)->self, &news);
+    return news.failed ? 0 : lane->snapshot->given - news.written;
+}
+
+bool
+snapshot_must_wait(struct lane *lane, const struct chunk *chunk)
+{
+    struct snapshot *snapshot = lane->snapshot;
+    uint64_t bytes;
+
+    if (chunk->clock.version != snapshot->step || snapshot->failed) {
+        return false;
+    }
+    bytes = unwritten(lane);
+    if (bytes == 0 || bytes + chunk_bytes(chunk) <= snapshot->room) {
+        return false;
+    }
+    if (!snapshot->waits) {
+        snapshot->waits = true;
+        snapshot->waits_ns = psi_now_ns(lane->env);
+    }
+    return true;
+}
+
+void
+snapshot_overtaken(struct lane *lane, struct chunk *chunk, uint64_t next)
+{
+    if (chunk->clock.version <= lane->snapshot->step && next > lane->snapshot->step) {
+        hand_over(lane, chunk);
+    }
+}
+
+static void
+make_ready(struct snapshot *snapshot, struct chunk *chunk)
+{
+    if (!chunk->is_ready_to_save) {
+        chunk->is_ready_to_save = true;
+        chunk->next_ready = NULL;
+        *snapshot->ready_end = chunk;
+        snapshot->ready_end = &chunk->next_ready;
+    }
+}
+
+void
+snapshot_reached(struct lane *lane, struct chunk *chunk)
+{
+    struct snapshot *snapshot = lane->snapshot;
+
+    if (chunk->clock.version == snapshot->step) {
+        make_ready(snapshot, chunk);
+    } else if (chunk->clock.version > snapshot->step) {
+        fail(lane, "table %s went from before step %llu to step %llu", chunk->table->spec.name,
+             (unsigned long long)snapshot->step, (unsigned long long)chunk->clock.version);
+    }
+}
+
+/* -------------------------------------------------------------------------------------- order --- */
+
+/* The highest step of any chunk of a table with rounds. */
+static uint64_t
+highest(const struct lane *lane)
+{
+    uint64_t step = 0;
+
+    for (const struct table *table = lane->tables; table != NULL; table = table->next) {
+        for (uint64_t i = 0; table->spec.use == PSD_USE_UPDATE &&
+                             psi_spec_synchronous(&table->spec) && i < table->chunk_count;
+             i++) {
+            const uint64_t version = table->chunks[i].clock.version;
+
+            step = version > step ? version : step;
+        }
+    }
+    return step;
+}
+
+static void
+begin_table(struct lane *lane, struct psi_order_table *order)
+{
+    struct snapshot *snapshot = lane->snapshot;
+    struct table *table = table_find(lane, order->id);
+
+    if (table == NULL) {
+        return; /* no chunk of it is here */
+    }
+    table->order = order;
+    for (uint64_t i = 0; i < table->chunk_count; i++) {
+        struct chunk *chunk = &table->chunks[i];
+
+        chunk->due = true;
+        snapshot->left++;
+        if (!psi_spec_synchronous(&table->spec) || chunk->clock.version == snapshot->step) {
+            make_ready(snapshot, chunk);
+        }
+    }
+}
+
+/* A quarter of the memory that is free. */
+static uint64_t
+room_for_copies(const struct lane *lane)
+{
+    const uint64_t max = lane->config.memory_max;
+    const uint64_t room = (max > lane->memory_used ? max - lane->memory_used : 0) / 4;
+
+    return room < ROOM_BYTES_MIN ? ROOM_BYTES_MIN : room;
+}
+
+/* Takes the order's list. */
+static void
+begin(struct lane *lane, uint64_t number, uint64_t step, const struct psi_order *order)
+{
+    struct snapshot *snapshot = calloc(1, sizeof(*snapshot));
+    struct psi_written_table *written = calloc(order->tables, sizeof(*written));
+
+    if (snapshot == NULL || written == NULL) {
+        free(snapshot);
+        free(written);
+        free(order->table);
+        tell_failure(lane, number, "no memory for a checkpoint");
+        return;
+    }
+    snapshot->number = number;
+    snapshot->step = step;
+    snapshot->order = *order;
+    snapshot->written = written;
+    snapshot->ready_end = &snapshot->ready;
+    snapshot->room =
+        lane->config.snapshot_bytes != 0 ? lane->config.snapshot_bytes : room_for_copies(lane);
+    lane->snapshot = snapshot;
+    disk_of(lane)->begin(disk_of(lane)->self, order->token, order->bytes);
+    for (uint32_t i = 0; i < order->tables; i++) {
+        written[i].id = order->table[i].id;
+        begin_table(lane, &snapshot->order.table[i]);
+    }
+}
+
+psd_status
+snapshot_ordered(struct lane *lane, const void *payload, size_t bytes, struct psd_error *err)
+{
+    const struct psi_frame *frame = &lane->master.peer.inbox.frame;
+    struct psi_order order = {.table = calloc(PSI_TABLES_MAX, sizeof(*order.table))};
+    struct psi_written late = {.news = PSI_WRITTEN_LATE};
+    psd_status status;
+
+    if (order.table == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "CHECKPOINT: no memory");
+    }
+    status = psi_order_decode(payload, bytes, &order, err);
+    if (status != PSD_OK) {
+        free(order.table);
+        return status;
+    }
+    if (lane->snapshot != NULL && lane->snapshot->number == frame->seq && order.tables > 0) {
+        lane->snapshot->told = false; /* asked again after a cut: answered again */
+        free(order.table);
+        return PSD_OK;
+    }
+    snapshot_drop(lane);
+    if (order.tables > 0 && disk_of(lane) == NULL) {
+        tell_failure(lane, frame->seq, "was started without --checkpoint");
+    } else if (order.tables > 0 && highest(lane) <= frame->step) {
+        begin(lane, frame->seq, frame->step, &order);
+        return PSD_OK;
+    } else {
+        late.news = order.tables > 0 ? PSI_WRITTEN_LATE : PSI_WRITTEN_REACHED;
+        (void)tell(lane, frame->seq, highest(lane), &late);
+    }
+    free(order.table);
+    return PSD_OK;
+}
+
+/* --------------------------------------------------------------------------------------- turn --- */
+
+/* Can the first that is ready be handed over now? Forgets those that rounds have pressed out. */
+static bool
+has_ready(struct snapshot *snapshot)
+{
+    while (snapshot->ready != NULL && !snapshot->ready->due) {
+        snapshot->ready->is_ready_to_save = false;
+        snapshot->ready = snapshot->ready->next_ready;
+    }
+    if (snapshot->ready == NULL) {
+        snapshot->ready_end = &snapshot->ready;
+        return false;
+    }
+    return snapshot->ready->ready &&
+           (!psi_spec_synchronous(&snapshot->ready->table->spec) ||
+            snapshot->ready->clock.committed == snapshot->ready->clock.version);
+}
+
+static void
+hand_over_at_leisure(struct lane *lane, uint64_t waiting)
+{
+    size_t done = 0;
+
+    while (!lane->snapshot->failed && done < TURN_BYTES && waiting + done < LEISURE_BYTES &&
+           has_ready(lane->snapshot)) {
+        done += chunk_bytes(lane->snapshot->ready);
+        hand_over(lane, lane->snapshot->ready);
+    }
+}
+
+static bool
+tell_blocks(const struct lane *lane, unsigned file, const struct psi_manifest_file *sums)
+{
+    struct psi_frame frame = answer(lane, lane->snapshot->number, lane->snapshot->step);
+
+    frame.type = PSI_FRAME_BLOCKS;
+    for (size_t first = 0; first < sums->block_count; first += PSI_BLOCKS_MAX) {
+        const size_t rest = sums->block_count - first;
+        const struct psi_blocks blocks = {
+            .file = (uint8_t)file,
+            .first = (uint32_t)first,
+            .count = (uint32_t)(rest < PSI_BLOCKS_MAX ? rest : PSI_BLOCKS_MAX),
+            .checksum = sums->blocks + first,
+        };
+
+        if (psi_post_blocks(lane->master.peer.conn, &frame, &blocks) != PSD_OK) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void
+tell_all(const struct lane *lane, const struct lane_disk_news *news)
+{
+    struct snapshot *snapshot = lane->snapshot;
+    struct psi_written written = {
+        .news = PSI_WRITTEN_ALL, .tables = snapshot->order.tables, .table = snapshot->written};
+
+    if (!psi_master_link_is_up(&lane->master)) {
+        return;
+    }
+    for (unsigned file = 0; file < PSI_SAVED_FILES; file++) {
+        written.bytes[file] = news->bytes[file];
+        written.checksum[file] = news->sums[file].checksum;
+        if (!tell_blocks(lane, file, &news->sums[file])) {
+            return;
+        }
+    }
+    snapshot->told = tell(lane, snapshot->number, snapshot->step, &written);
+}
+
+/* Rounds that waited for room go on. */
+static void
+go_on(struct lane *lane, uint64_t now_ns)
+{
+    lane->snapshot->waits = false;
+    psi_log(&lane->log, PSI_LOG_INFO, "CHECKPOINT-SLOW",
+            "rounds waited %llu ms for the disk: the copies of a checkpoint may take %llu MiB",
+            (unsigned long long)((now_ns - lane->snapshot->waits_ns) / 1000000),
+            (unsigned long long)(lane->snapshot->room >> 20));
+    rounds_try_close_all(lane);
+}
+
+void
+snapshot_tick(struct lane *lane, uint64_t now_ns)
+{
+    struct snapshot *snapshot = lane->snapshot;
+    struct lane_disk_news news = {0};
+    uint64_t waiting;
+
+    disk_of(lane)->look(disk_of(lane)->self, &news);
+    waiting = snapshot->given - news.written;
+    if (news.failed) {
+        fail(lane, "%s", news.text);
+    }
+    if (snapshot->waits && (snapshot->failed || waiting < snapshot->room / 2)) {
+        go_on(lane, now_ns);
+    }
+    hand_over_at_leisure(lane, waiting);
+    if (snapshot->left == 0 && !snapshot->finished && !snapshot->failed) {
+        snapshot->finished = true;
+        disk_of(lane)->finish(disk_of(lane)->self);
+    } else if (news.done && !snapshot->told) {
+        tell_all(lane, &news);
+    }
+}
+
+bool
+snapshot_wants_a_turn(const struct lane *lane)
+{
+    struct snapshot *snapshot = lane->snapshot;
+    struct lane_disk_news news = {0};
+
+    if (snapshot == NULL || snapshot->failed) {
+        return false;
+    }
+    disk_of(lane)->look(disk_of(lane)->self, &news);
+    return (snapshot->left == 0 && !snapshot->finished) || news.failed ||
+           (news.done && !snapshot->told && psi_master_link_is_up(&lane->master)) ||
+           (snapshot->given - news.written < LEISURE_BYTES && has_ready(snapshot));
+}

@@ -1,0 +1,108 @@
+/*
+ * message_save.c - checkpoints: CHECKPOINT, WRITTEN, BLOCKS.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "wire/pack.h"
+
+void
+psi_order_encode(struct psi_pack *pack, const struct psi_order *order)
+{
+    psi_pack_u64(pack, order->token);
+    for (unsigned file = 0; file < PSI_SAVED_FILES; file++) {
+        psi_pack_u64(pack, order->bytes[file]);
+    }
+    psi_pack_u32(pack, order->tables);
+    for (uint32_t i = 0; i < order->tables; i++) {
+        psi_pack_u32(pack, order->table[i].id);
+        for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
+            psi_pack_u64(pack, order->table[i].begin[part]);
+        }
+    }
+}
+
+psd_status
+psi_order_decode(const uint8_t *bytes, size_t size, struct psi_order *order_p,
+                 struct psd_error *err)
+{
+    struct psi_unpack unpack;
+
+    psi_unpack_init(&unpack, "CHECKPOINT", bytes, size, err);
+    order_p->token = psi_unpack_u64(&unpack, "token");
+    for (unsigned file = 0; file < PSI_SAVED_FILES; file++) {
+        order_p->bytes[file] = psi_unpack_u64(&unpack, "bytes");
+    }
+    order_p->tables = psi_unpack_u32(&unpack, "tables", 0, PSI_TABLES_MAX);
+    for (uint32_t i = 0; i < order_p->tables && unpack.status == PSD_OK; i++) {
+        order_p->table[i].id = psi_unpack_u32(&unpack, "table.id", 0, PSI_TABLES_MAX - 1);
+        for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
+            order_p->table[i].begin[part] = psi_unpack_u64(&unpack, "table.begin");
+        }
+    }
+    return unpack.status;
+}
+
+void
+psi_written_encode(struct psi_pack *pack, const struct psi_written *written)
+{
+    psi_pack_u8(pack, (uint8_t)written->news);
+    psi_pack_string(pack, written->text, sizeof(written->text));
+    for (unsigned file = 0; file < PSI_SAVED_FILES; file++) {
+        psi_pack_u64(pack, written->bytes[file]);
+        psi_pack_u32(pack, written->checksum[file]);
+    }
+    psi_pack_u32(pack, written->tables);
+    for (uint32_t i = 0; i < written->tables; i++) {
+        psi_pack_u32(pack, written->table[i].id);
+        psi_pack_u64(pack, written->table[i].updates);
+    }
+}
+
+psd_status
+psi_written_decode(const uint8_t *bytes, size_t size, struct psi_written *written_p,
+                   struct psd_error *err)
+{
+    struct psi_unpack unpack;
+
+    psi_unpack_init(&unpack, "WRITTEN", bytes, size, err);
+    written_p->news =
+        (enum psi_written_news)psi_unpack_u8(&unpack, "news", 0, PSI_WRITTEN_NEWS - 1);
+    psi_unpack_string(&unpack, "text", written_p->text, sizeof(written_p->text));
+    for (unsigned file = 0; file < PSI_SAVED_FILES; file++) {
+        written_p->bytes[file] = psi_unpack_u64(&unpack, "bytes");
+        written_p->checksum[file] = psi_unpack_u32(&unpack, "checksum", 0, UINT32_MAX);
+    }
+    written_p->tables = psi_unpack_u32(&unpack, "tables", 0, PSI_TABLES_MAX);
+    for (uint32_t i = 0; i < written_p->tables && unpack.status == PSD_OK; i++) {
+        written_p->table[i].id = psi_unpack_u32(&unpack, "table.id", 0, PSI_TABLES_MAX - 1);
+        written_p->table[i].updates = psi_unpack_u64(&unpack, "table.updates");
+    }
+    return unpack.status;
+}
+
+void
+psi_blocks_encode(struct psi_pack *pack, const struct psi_blocks *blocks)
+{
+    psi_pack_u8(pack, blocks->file);
+    psi_pack_u32(pack, blocks->first);
+    psi_pack_u32(pack, blocks->count);
+    for (uint32_t i = 0; i < blocks->count; i++) {
+        psi_pack_u32(pack, blocks->checksum[i]);
+    }
+}
+
+psd_status
+psi_blocks_decode(const uint8_t *bytes, size_t size, struct psi_blocks *blocks_p,
+                  struct psd_error *err)
+{
+    struct psi_unpack unpack;
+
+    psi_unpack_init(&unpack, "BLOCKS", bytes, size, err);
+    blocks_p->file = psi_unpack_u8(&unpack, "file", 0, PSI_SAVED_FILES - 1);
+    blocks_p->first = psi_unpack_u32(&unpack, "first", 0, UINT32_MAX);
+    blocks_p->count = psi_unpack_u32(&unpack, "count", 0, PSI_BLOCKS_MAX);
+    for (uint32_t i = 0; i < blocks_p->count && unpack.status == PSD_OK; i++) {
+        blocks_p->checksum[i] = psi_unpack_u32(&unpack, "checksum", 0, UINT32_MAX);
+    }
+    return unpack.status;
+}
