@@ -161,7 +161,7 @@ read_head(struct psi_checkpoint *checkpoint, enum psi_checkpoint_kind kind, stru
 
 static psd_status
 open_file(struct psi_checkpoint *checkpoint, const struct psi_directory *directory,
-          enum psi_checkpoint_kind kind, struct psd_error *err)
+          enum psi_checkpoint_kind kind, bool verify, struct psd_error *err)
 {
     const struct psi_manifest_file *file = &checkpoint->manifest.files[kind];
     uint64_t bytes;
@@ -172,7 +172,7 @@ open_file(struct psi_checkpoint *checkpoint, const struct psi_directory *directo
                           checkpoint->path, file->name, (unsigned long long)bytes,
                           (unsigned long long)file->bytes);
     }
-    if (status == PSD_OK) {
+    if (status == PSD_OK && verify) {
         status = verify_file(checkpoint, kind, err);
     }
     return status == PSD_OK ? read_head(checkpoint, kind, err) : status;
@@ -261,7 +261,7 @@ psi_checkpoint_destroy(struct psi_checkpoint *checkpoint)
 }
 
 static psd_status
-open_generation(const struct psi_directory *directory, uint64_t generation,
+open_generation(const struct psi_directory *directory, uint64_t generation, bool verify,
                 struct psi_checkpoint **checkpoint_p, struct psd_error *err)
 {
     struct psi_checkpoint *checkpoint = checkpoint_create(directory, generation);
@@ -272,7 +272,7 @@ open_generation(const struct psi_directory *directory, uint64_t generation,
     }
     status = open_manifest(&checkpoint->manifest, directory, err);
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES && status == PSD_OK; kind++) {
-        status = open_file(checkpoint, directory, (enum psi_checkpoint_kind)kind, err);
+        status = open_file(checkpoint, directory, (enum psi_checkpoint_kind)kind, verify, err);
     }
     if (status != PSD_OK) {
         psi_checkpoint_destroy(checkpoint);
@@ -296,7 +296,8 @@ open_newest(const struct psi_directory *directory, const struct psi_generations 
         if (generations->list[i].kind != PSI_CHECKPOINT_MANIFEST) {
             continue;
         }
-        status = open_generation(directory, generations->list[i].number, checkpoint_p, &reason);
+        status =
+            open_generation(directory, generations->list[i].number, true, checkpoint_p, &reason);
         if (status != PSD_OK && status != PSD_ERR_CORRUPT) {
             *err = reason;
             return status;
@@ -314,6 +315,20 @@ open_newest(const struct psi_directory *directory, const struct psi_generations 
     }
     *err = newest;
     return newest.status;
+}
+
+psd_status
+psi_checkpoint_open_one(const struct psi_disk *disk, const char *path, uint64_t generation,
+                        struct psi_checkpoint **checkpoint_p, struct psd_error *err)
+{
+    struct psi_directory directory;
+    psd_status status = psi_directory_open(&directory, disk, path, err);
+
+    if (status == PSD_OK) {
+        status = open_generation(&directory, generation, false, checkpoint_p, err);
+        psi_directory_close(&directory);
+    }
+    return status;
 }
 
 psd_status

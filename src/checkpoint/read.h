@@ -8,6 +8,7 @@
 
 #include "checkpoint/manifest.h"
 #include "checkpoint/tensors.h"
+#include "table/spec.h"
 
 /* An intact generation. Thread: owned by its caller. */
 struct psi_checkpoint {
@@ -29,11 +30,22 @@ struct psi_checkpoint {
  */
 psd_status psi_checkpoint_open(const struct psi_disk *disk, const char *path,
                                struct psi_checkpoint **checkpoint_p, struct psd_error *err);
+/* That generation, of which only the heads are read: each block is checked when it is. */
+psd_status psi_checkpoint_open_one(const struct psi_disk *disk, const char *path,
+                                   uint64_t generation, struct psi_checkpoint **checkpoint_p,
+                                   struct psd_error *err);
 void psi_checkpoint_destroy(struct psi_checkpoint *checkpoint); /* NULL is allowed */
 
 /* Part of a tensor's bytes, checked once more on the way. */
 psd_status psi_checkpoint_read(struct psi_checkpoint *checkpoint, enum psi_checkpoint_kind kind,
                                const struct psi_tensor *tensor, uint64_t first, size_t bytes,
                                void *to, struct psd_error *err);
+
+/*
+ * Is the table in it, with this shape, type and rule? PSD_ERR_MISMATCH names the table and shows both
+ * sides.
+ */
+psd_status psi_checkpoint_fits(const struct psi_checkpoint *checkpoint, const struct psi_spec *spec,
+                               struct psd_error *err);
 
 #endif

@@ -17,6 +17,7 @@
 #include "base/monotonic.h"
 #include "base/resident.h"
 #include "base/signals.h"
+#include "checkpoint/read.h"
 #include "master/files.h"
 #include "master/life_journal.h"
 #include "master/master.h"
@@ -32,9 +33,10 @@ enum { WAIT_MS_MAX = 60000 };
 struct process {
     const struct psi_log *log;
     struct psi_loop *loop;
-    struct psi_tls *tls;          /* NULL: insecure */
-    struct life_journal *journal; /* NULL: who started this counts lives, or there is one only */
-    struct master_files *files;   /* of checkpoints; NULL: none are written */
+    struct psi_tls *tls;            /* NULL: insecure */
+    struct life_journal *journal;   /* NULL: who started this counts lives, or there is one only */
+    struct master_files *files;     /* of checkpoints; NULL: none are written */
+    struct psi_checkpoint *resumed; /* NULL: the job begins anew */
     struct master *master;
     struct psi_resident resident;
     int signals;
@@ -197,10 +199,18 @@ static psd_status
 open_checkpoints(struct process *process, const struct master_options *options,
                  struct master_config *config, struct psd_error *err)
 {
-    psd_status status;
+    psd_status status = PSD_OK;
 
-    if (options->checkpoint == NULL) {
-        return PSD_OK;
+    if (options->resume != NULL) {
+        status =
+            options->generation != 0
+                ? psi_checkpoint_open_one(&psi_disk_system, options->resume, options->generation,
+                                          &process->resumed, err)
+                : psi_checkpoint_open(&psi_disk_system, options->resume, &process->resumed, err);
+        config->resumed = process->resumed;
+    }
+    if (status != PSD_OK || options->checkpoint == NULL) {
+        return status;
     }
     status = master_files_create(options->checkpoint, options->kept, config->term > 1, wake,
                                  process, &process->files, err);
@@ -295,6 +305,7 @@ finish(struct process *process)
 {
     master_destroy(process->master);
     master_files_destroy(process->files); /* it wakes the loop */
+    psi_checkpoint_destroy(process->resumed);
     if (process->loop != NULL) {
         psi_loop_destroy(process->loop);
     }

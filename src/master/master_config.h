@@ -11,6 +11,7 @@
 #include "clock/clock.h"
 
 struct master_disk;
+struct psi_checkpoint;
 struct psi_resident;
 
 struct master_config {
@@ -41,8 +42,9 @@ struct master_config {
         *disk;                 /* (optional) for checkpoints; outlives the master. One begins */
     uint64_t checkpoint_ms;    /* ... so long after the last began; or */
     uint64_t checkpoint_steps; /* ... at every so many-th step; the other is 0 */
-    bool heeds;                /* ... and whoever it is says PSI_WORD_ALL to a later life */
-    uint64_t (*cpu_ns)(void);  /* what this process has used (optional): metrics */
+    const struct psi_checkpoint *resumed; /* (optional) the job goes on from; outlives the master */
+    bool heeds;               /* ... and whoever it is says PSI_WORD_ALL to a later life */
+    uint64_t (*cpu_ns)(void); /* what this process has used (optional): metrics */
     const struct psi_resident *resident; /* (optional) likewise; outlives the master */
 };
 

@@ -14,6 +14,7 @@
 #include "base/crc32c.h"
 #include "base/exit_code.h"
 #include "base/fail.h"
+#include "checkpoint/read.h"
 #include "master/state.h"
 
 enum { OPENERS_MAX = 4096 }; /* threads of one worker that open one table */
@@ -224,6 +225,23 @@ master_table_create(struct master *master, uint32_t id, const struct psi_spec *s
     return table;
 }
 
+/* In a job that goes on from a checkpoint: is the table in it, as it is here? A sum has nothing to go on
+ * from but the step. */
+static psd_status
+check_resumed(const struct master *master, const struct psi_spec *spec, struct psd_error *err)
+{
+    if (master->config.resumed == NULL || spec->use == PSD_USE_SUM) {
+        return PSD_OK;
+    }
+    if (spec->backup_workers > 0) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "table %s: has backup_workers, and a job with those does not go on by "
+                        "--resume: load the checkpoint with psd_load",
+                        spec->name);
+    }
+    return psi_checkpoint_fits(master->config.resumed, spec, err);
+}
+
 static void
 open_new(struct session *session, const struct psi_spec *spec)
 {
@@ -245,6 +263,10 @@ open_new(struct session *session, const struct psi_spec *spec)
         send_error(session, &error);
         return;
     }
+    if (check_resumed(master, spec, &error) != PSD_OK) {
+        send_error(session, &error);
+        return;
+    }
     rival = master_quorum_rival(master, spec);
     if (rival != NULL) {
         psi_fail(&error, PSD_ERR_INVALID,
@@ -259,6 +281,9 @@ open_new(struct session *session, const struct psi_spec *spec)
         psi_fail(&error, PSD_ERR_NO_MEMORY, "table %s: the master is out of memory", spec->name);
         send_error(session, &error);
         return;
+    }
+    if (master->config.resumed != NULL && spec->backup_workers == 0) {
+        table->first_step = master->config.resumed->manifest.step;
     }
     master_saving_give_up(master, "a table is opened");
     master->table[master->tables++] = table;

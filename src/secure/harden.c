@@ -167,7 +167,7 @@ allow_folder_of(int ruleset, const char *file)
     }
 }
 
-/* Files in it are made, written, renamed and removed; or only read. */
+/* Files in it are made, written, renamed and removed. */
 static void
 allow_directory(int ruleset, const char *path, uint64_t access)
 {
@@ -240,9 +240,6 @@ lock_files(const struct psi_harden_args *args, struct report *report)
             allow_directory(ruleset, args->checkpoint,
                             FILES_WRITE | FILES_READ | FILES_LIST | FILES_REMOVE | FILES_MAKE |
                                 (abi >= 3 ? FILES_TRUNCATE : 0));
-        }
-        if (args->resume != NULL) {
-            allow_directory(ruleset, args->resume, FILES_READ | FILES_LIST);
         }
         if (lookup && abi >= 4 && !connects_anywhere(args)) {
             allow_port(ruleset, DNS_PORT);

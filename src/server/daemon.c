@@ -30,11 +30,13 @@
 #include "base/monotonic.h"
 #include "base/resident.h"
 #include "base/signals.h"
+#include "checkpoint/read.h"
 #include "metric/metric.h"
 #include "rpc/identity.h"
 #include "secure/harden.h"
 #include "server/files.h"
 #include "server/lane.h"
+#include "server/source.h"
 #include "shard/shard.h"
 #include "transport/address.h"
 #include "transport/loop/loop.h"
@@ -55,7 +57,9 @@ struct lane_thread {
     bool started;
     struct psi_tls *tls; /* NULL: insecure */
     struct psi_loop *loop;
-    struct lane_files *files; /* of checkpoints; NULL: none are written */
+    struct lane_files *files;       /* of checkpoints; NULL: none are written */
+    struct psi_checkpoint *resumed; /* NULL: the job begins anew */
+    struct lane_source source;      /* ... from that */
     struct lane *lane;
     bool is_standby; /* has no place in the job yet */
     bool is_guest;   /* ... and has one since: that of another server's lane */
@@ -222,6 +226,33 @@ wake(void *owner)
     psi_loop_wake(self->loop);
 }
 
+/* Where its checkpoints go, and where its tables come from. Opened before the process is hardened. */
+static psd_status
+open_checkpoints(struct lane_thread *self, const struct server_options *options,
+                 struct lane_config *config, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    if (options->checkpoint != NULL) {
+        self->files = lane_files_create(options->checkpoint, wake, self);
+        if (self->files == NULL) {
+            return psi_fail(err, PSD_ERR_NO_MEMORY, "checkpoints: no memory");
+        }
+        config->disk = lane_files_disk(self->files);
+    }
+    if (options->resume != NULL) {
+        status = options->generation != 0
+                     ? psi_checkpoint_open_one(&psi_disk_system, options->resume,
+                                               options->generation, &self->resumed, err)
+                     : psi_checkpoint_open(&psi_disk_system, options->resume, &self->resumed, err);
+    }
+    if (status == PSD_OK && self->resumed != NULL) {
+        self->source = lane_source_of(self->resumed);
+        config->source = &self->source;
+    }
+    return status;
+}
+
 /* A lane that listens but does not run yet. */
 static psd_status
 make_lane(struct process *process, const struct server_options *options, uint32_t index,
@@ -269,12 +300,8 @@ make_lane(struct process *process, const struct server_options *options, uint32_
     if (status == PSD_OK) {
         status = psi_loop_create(&loop_config, &self->loop, err);
     }
-    if (status == PSD_OK && options->checkpoint != NULL) {
-        self->files = lane_files_create(options->checkpoint, wake, self);
-        if (self->files == NULL) {
-            return psi_fail(err, PSD_ERR_NO_MEMORY, "lane %u: no memory", index);
-        }
-        config.disk = lane_files_disk(self->files);
+    if (status == PSD_OK) {
+        status = open_checkpoints(self, options, &config, err);
     }
     if (status == PSD_OK) {
         status = lane_create(psi_loop_env(self->loop), &config, process->log, &self->lane, err);
@@ -417,6 +444,7 @@ destroy_lanes(struct process *process)
     for (uint32_t i = 0; i < process->threads; i++) {
         lane_destroy(process->lane[i].lane);
         lane_files_destroy(process->lane[i].files); /* it wakes the loop */
+        psi_checkpoint_destroy(process->lane[i].resumed);
         if (process->lane[i].loop != NULL) {
             psi_loop_destroy(process->lane[i].loop);
         }

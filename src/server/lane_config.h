@@ -10,6 +10,7 @@
 #include "store/level.h"
 
 struct lane_disk;
+struct lane_source;
 struct psi_resident;
 
 /* What the tables of all lanes of a process take, copies of other servers' included.
@@ -39,6 +40,7 @@ struct lane_config {
     uint64_t (*cpu_ns)(void);            /* what its thread has used (optional): metrics */
     const struct psi_resident *resident; /* (optional) that of its process; outlives the lane */
     const struct lane_disk *disk;        /* (optional) for checkpoints; outlives the lane */
+    const struct lane_source *source;    /* (optional) of tables' first values; outlives the lane */
     uint64_t snapshot_bytes; /* for copies that the disk has not taken yet; 0: as is free */
     bool checksum;           /* payload checksums on values */
     bool lends;              /* workers on this host may read values where they are ... */

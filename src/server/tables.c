@@ -12,6 +12,7 @@
 
 #include "base/fail.h"
 #include "rpc/post.h"
+#include "server/source.h"
 #include "server/state.h"
 #include "shard/shard.h"
 #include "store/dense/dense.h"
@@ -409,6 +410,71 @@ announce(struct lane *lane, struct table *table)
     }
 }
 
+/* The chunk is as the checkpoint has it that the job goes on from. Of a copy it comes from the owner. */
+static psd_status
+resume_chunk(struct lane *lane, struct chunk *chunk, struct psd_error *err)
+{
+    const struct lane_source *source = lane->config.source;
+    const struct table *table = chunk->table;
+    psd_status status = PSD_OK;
+
+    for (unsigned part = PSI_PARTS_MAX; part-- > 0 && status == PSD_OK;) {
+        const struct store_piece piece = chunk_part(chunk, part);
+
+        if (piece.bytes > 0) {
+            status = source->read(source->self, &table->spec, part, psi_chunk_first(chunk->index),
+                                  piece.bytes, piece.base, &chunk->updates, err);
+        }
+    }
+    for (uint32_t rank = 0; rank < lane->rows; rank++) {
+        chunk->clock.next[rank] = table->first_step;
+    }
+    chunk->ready = chunk->ready || status == PSD_OK;
+    if (status == PSD_OK) {
+        pair_loaded(lane, chunk);
+    }
+    return status;
+}
+
+static bool
+comes_from_checkpoint(const struct lane *lane, const struct table *table)
+{
+    return lane->config.source != NULL && table->spec.use == PSD_USE_UPDATE && !table->again &&
+           !lane->config.is_standby;
+}
+
+/* The master takes the table back everywhere. */
+static void
+refuse(const struct lane *lane, struct table *table, const struct psd_error *err)
+{
+    const struct psi_frame frame = {
+        .type = PSI_FRAME_ACK, .view = lane->view.id, .table = table->id};
+
+    table->prepared = table->chunk_count;
+    table->announced = true;
+    if (psi_master_link_is_up(&lane->master)) {
+        (void)psi_post_error(lane->master.peer.conn, &frame, err->status, 0, err->text);
+    }
+}
+
+/* The next chunk of the table. Returns about how many bytes that took. */
+static size_t
+prepare_next(struct lane *lane, struct table *table)
+{
+    struct chunk *chunk = &table->chunks[table->prepared];
+    struct psd_error err;
+    size_t done = 0;
+
+    if (!chunk->prepared) {
+        done = table->store->ops->prepare(table->store, table->prepared);
+    }
+    table->prepared++;
+    if (comes_from_checkpoint(lane, table) && resume_chunk(lane, chunk, &err) != PSD_OK) {
+        refuse(lane, table, &err);
+    }
+    return done;
+}
+
 void
 tables_prepare(struct lane *lane)
 {
@@ -420,10 +486,7 @@ tables_prepare(struct lane *lane)
         size_t done = 0;
 
         while (table->prepared < table->chunk_count && done < PREPARE_BYTES) {
-            if (!table->chunks[table->prepared].prepared) {
-                done += table->store->ops->prepare(table->store, table->prepared);
-            }
-            table->prepared++;
+            done += prepare_next(lane, table);
         }
         if (table->prepared < table->chunk_count) {
             lane->tables_unready = true;

@@ -12,71 +12,16 @@
 #include "client/api/saved_tables.h"
 #include "wire/frame.h"
 
-enum { SHAPE_TEXT_BYTES = 200 };
-
-/* "f32[784,10]"; "other" for a type we have no tables of. */
-static void
-shape_text(psd_dtype dtype, uint32_t dims, const uint64_t shape[PSD_DIMS_MAX],
-           char text[SHAPE_TEXT_BYTES])
-{
-    int used =
-        snprintf(text, SHAPE_TEXT_BYTES, "%s[", dtype == 0 ? "other" : psi_dtype_name(dtype));
-
-    for (uint32_t i = 0; i < dims && i < PSD_DIMS_MAX; i++) {
-        used += snprintf(text + used, SHAPE_TEXT_BYTES - (size_t)used, "%s%llu", i > 0 ? "," : "",
-                         (unsigned long long)shape[i]);
-    }
-    snprintf(text + used, SHAPE_TEXT_BYTES - (size_t)used, "%s]",
-             dims > PSD_DIMS_MAX ? ",..." : "");
-}
-
-static psd_status
-check_part(const struct psi_checkpoint *checkpoint, const struct psi_spec *spec,
-           const struct psi_saved_part *part, struct psd_error *err)
-{
-    const struct psi_manifest_file *file = &checkpoint->manifest.files[part->kind];
-    const struct psi_tensor *tensor =
-        psi_tensors_find(&checkpoint->tensors[part->kind], part->name);
-    char here[SHAPE_TEXT_BYTES];
-    char there[SHAPE_TEXT_BYTES];
-
-    if (tensor == NULL) {
-        return psi_fail(err, PSD_ERR_MISMATCH, "load table %s: no %s in %s/%s", spec->name,
-                        part->name, checkpoint->path, file->name);
-    }
-    if (tensor->dtype == part->dtype && tensor->dims == spec->dims &&
-        memcmp(tensor->shape, spec->shape, sizeof(tensor->shape)) == 0) {
-        return PSD_OK;
-    }
-    shape_text(part->dtype, spec->dims, spec->shape, here);
-    shape_text(tensor->dtype, tensor->dims, tensor->shape, there);
-    return psi_fail(err, PSD_ERR_MISMATCH, "load table %s: %s is %s in %s/%s, %s in this job",
-                    spec->name, part->name, there, checkpoint->path, file->name, here);
-}
-
 static psd_status
 check_tables(const struct psi_checkpoint *checkpoint, const struct saved_tables *tables,
              struct psd_error *err)
 {
-    for (size_t i = 0; i < tables->count; i++) {
-        const struct psi_spec *spec = psi_table_spec(tables->list[i]);
-        struct psi_saved_part parts[PSI_PARTS_MAX];
-        const unsigned count = psi_saved_parts(spec, parts);
+    psd_status status = PSD_OK;
 
-        if (psi_manifest_table(&checkpoint->manifest, spec->name) == NULL) {
-            return psi_fail(err, PSD_ERR_MISMATCH, "load table %s: not in generation %llu of %s",
-                            spec->name, (unsigned long long)checkpoint->manifest.generation,
-                            checkpoint->path);
-        }
-        for (unsigned part = count; part-- > 0;) { /* the value first: it is what people know */
-            const psd_status status = check_part(checkpoint, spec, &parts[part], err);
-
-            if (status != PSD_OK) {
-                return status;
-            }
-        }
+    for (size_t i = 0; i < tables->count && status == PSD_OK; i++) {
+        status = psi_checkpoint_fits(checkpoint, psi_table_spec(tables->list[i]), err);
     }
-    return PSD_OK;
+    return status;
 }
 
 /* Thread: owned by the psd_load() call it serves. */
