@@ -144,9 +144,6 @@ finish_round(struct lane *lane, struct chunk *chunk, const struct closed_round *
 {
     lane->replicate(lane, chunk, round);
     psi_fail_point(server_round_handed_over);
-    if (chunk->due) {
-        snapshot_reached(lane, chunk);
-    }
     if (chunk->table->held != NULL) {
         hold_round(lane, chunk, round);
     }
@@ -155,6 +152,9 @@ finish_round(struct lane *lane, struct chunk *chunk, const struct closed_round *
     lane->progressed = true;
     parked_answer(lane, chunk);
     psi_fail_point(server_round_answered);
+    if (chunk->due) {
+        snapshot_reached(lane, chunk);
+    }
 }
 
 /* Closes the open round, if it can be. */

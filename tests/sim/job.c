@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "copies.h"
 #include "master/master.h"
+#include "saves.h"
 #include "server/lane.h"
 #include "wire/message.h"
 #include "worker.h"
@@ -214,12 +215,15 @@ start_master(struct job *job)
     config.term = plan->master_grace_ms > 0 ? 1 + life : 0;
     snprintf(name, sizeof(name), life > 0 ? "master+%u" : "master", life);
     config.tell_context = host;
+    config.checkpoint_steps = plan->checkpoint_steps;
+    config.checkpoint_ms = plan->checkpoint_ms;
     config.heeds = life > 0 && is_reminded(job);
     host->job = job;
     host->log = (struct psi_log){.write = master_line, .sink = host, .level = PSI_LOG_DEBUG};
     host->node = net_node_create(&job->net, name);
     host->node->settle = master_settle;
     host->node->owner = host;
+    config.disk = job->saves != NULL ? saves_master(job->saves, host->node) : NULL;
     psi_assert(master_create(&host->node->env, &config, &host->log, &host->master, &err) == PSD_OK);
     if (config.heeds) {
         sim_at(job->sim, job->sim->now_ns + job->sim->now_ns % 50 * SIM_MS, remind, job, life);
@@ -458,6 +462,8 @@ start_lane(struct job *job, uint32_t server, uint32_t index, bool is_standby)
         .kernel = psi_kernel_level_best(),
         .checksum = job->plan.checksum,
         .lends = host->node->host != 0,
+        .disk = job->saves != NULL ? saves_lane(job->saves, host->node) : NULL,
+        .snapshot_bytes = job->plan.snapshot_bytes,
     };
 
     psi_assert(lane_create(&host->node->env, &config, &host->log, &host->lane, &err) == PSD_OK);
@@ -698,6 +704,9 @@ job_start(struct job *job, struct sim *sim, const struct plan *plan)
     net_init(&job->net, sim);
     job->net.weather = plan->weather;
     job->model = model_create(sim, &job->plan);
+    if (plan->checkpoint_steps > 0 || plan->checkpoint_ms > 0) {
+        job->saves = saves_create(job);
+    }
     start_master(job);
     for (uint32_t server = 0; server < plan->servers; server++) {
         start_lanes(job, server);
@@ -750,6 +759,9 @@ job_stop(struct job *job)
         if (job->masters[i].master != NULL) {
             kill_master(&job->masters[i]);
         }
+    }
+    if (job->saves != NULL) {
+        saves_destroy(job->saves);
     }
     net_fini(&job->net);
     model_destroy(job->model);

@@ -12,6 +12,7 @@
 struct job;
 struct lane;
 struct master;
+struct saves;
 struct worker;
 
 /* Where one lane runs. */
@@ -49,6 +50,7 @@ struct job {
     struct net net;
     struct plan plan;
     struct model *model;
+    struct saves *saves;                               /* owned; NULL: no checkpoints */
     struct master_host masters[LIVES_MAX];             /* of all lives */
     struct master_host *master;                        /* the last of them */
     char master_address[PSI_ADDRESS_BYTES];            /* where that one listens */

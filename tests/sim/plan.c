@@ -476,9 +476,22 @@ draw_rifts(struct plan *plan, struct rng *rng)
     }
 }
 
+/* Servers save by themselves, at some steps or after some time; some with hardly any room for copies. */
+static void
+draw_checkpoints(struct plan *plan, struct rng *rng)
+{
+    if (rng_chance(rng, 50)) {
+        plan->checkpoint_steps = rng_between(rng, 1, 4);
+    } else {
+        plan->checkpoint_ms = rng_between(rng, 1, 300);
+    }
+    plan->snapshot_bytes = rng_chance(rng, 40) ? 1 : 0;
+}
+
 void
 plan_make(struct plan *plan, uint64_t seed)
 {
+    struct rng checkpoints = {.state = sim_mix(seed, 19, 20, 21)};
     struct rng rifts = {.state = sim_mix(seed, 13, 14, 15)};
     struct rng copies = {.state = sim_mix(seed, 10, 11, 12)};
     struct rng reigns = {.state = sim_mix(seed, 7, 8, 9)};
@@ -534,6 +547,9 @@ plan_make(struct plan *plan, uint64_t seed)
     if (may_have_rifts(plan) && rng_chance(&rifts, 25)) {
         draw_rifts(plan, &rifts);
     }
+    if (rng_chance(&checkpoints, 20)) {
+        draw_checkpoints(plan, &checkpoints);
+    }
 }
 
 void
@@ -577,6 +593,12 @@ plan_print(const struct plan *plan)
     }
     if (plan->save_every > 0) {
         printf("  a save every %llu steps\n", (unsigned long long)plan->save_every);
+    }
+    if (plan->checkpoint_steps > 0 || plan->checkpoint_ms > 0) {
+        printf("  a checkpoint every %llu %s%s\n",
+               (unsigned long long)(plan->checkpoint_steps + plan->checkpoint_ms),
+               plan->checkpoint_ms > 0 ? "ms" : "steps",
+               plan->snapshot_bytes > 0 ? ", with little room" : "");
     }
     if (plan->faults.neighbour_cuts > 0) {
         printf("  %u cuts between workers of one host\n", plan->faults.neighbour_cuts);

@@ -93,12 +93,15 @@ struct plan {
     uint64_t pool_bytes;
     uint32_t window_bytes;
     bool checksum;
-    uint32_t depth;         /* steps of a worker in flight; 0: one */
-    uint32_t threads;       /* of a worker, in barriers and in the global step; 0: one */
-    uint64_t barrier_every; /* 0: never */
-    uint32_t end_barriers;  /* behind the last step; of each thread */
-    uint64_t save_every;    /* 0: never */
-    uint64_t load_step;     /* the job goes on from there; 0: it begins anew */
+    uint32_t depth;            /* steps of a worker in flight; 0: one */
+    uint32_t threads;          /* of a worker, in barriers and in the global step; 0: one */
+    uint64_t barrier_every;    /* 0: never */
+    uint32_t end_barriers;     /* behind the last step; of each thread */
+    uint64_t save_every;       /* 0: never */
+    uint64_t checkpoint_steps; /* servers save at every so many-th step; or ... */
+    uint64_t checkpoint_ms;    /* ... so often; both 0: never */
+    uint64_t snapshot_bytes;   /* for copies of it; 0: any */
+    uint64_t load_step;        /* the job goes on from there; 0: it begins anew */
     bool step_adds;
     bool auto_rank;
     uint64_t think_max_ns;             /* a worker computes that long per step */

@@ -49,6 +49,7 @@ struct sim_event {
     X(ops)                                                                                         \
     X(steps)                                                                                       \
     X(saves)                                                                                       \
+    X(checkpoints)                                                                                 \
     X(rounds)                                                                                      \
     X(cuts)                                                                                        \
     X(neighbour_cuts)                                                                              \

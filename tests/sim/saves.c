@@ -1,0 +1,498 @@
+/*
+ * saves.c - the disk of simulated jobs.
+ *
+ * Every piece takes its time, some fail, and what is given up in the middle of a piece leaves half of
+ * it behind. A commit looks at every byte: the checksums that came over the network are those of what
+ * lies in the files, and every table is as the model has it at the step.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "saves.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/fail.h"
+#include "wire/message.h"
+
+enum { PIECE_MAX_MS = 20, SLOW_PIECE_MAX_MS = 400, FAILS_PERMILLE = 3 };
+
+/* The files of one token. They stay until the job is over: writers may be late. */
+struct generation {
+    struct generation *next;
+    uint64_t token;
+    uint64_t bytes[PSI_CHECKPOINT_DATA_FILES];
+    uint8_t *data[PSI_CHECKPOINT_DATA_FILES];
+    bool committed;
+};
+
+struct piece {
+    struct piece *next;
+    enum psi_checkpoint_kind kind;
+    uint64_t at;
+    uint8_t *data;
+    size_t bytes;
+};
+
+/* The disk of a lane. */
+struct lane_side {
+    struct lane_side *next;
+    struct saves *saves;
+    struct node *node;
+    struct lane_disk disk;
+    uint64_t epoch; /* what is on its way for an earlier one is nobody's */
+    uint64_t token;
+    bool runs; /* an event is on its way */
+    struct piece *first;
+    struct piece **end;
+    bool finish;
+    struct lane_disk_news news;
+    struct psi_manifest_file sums[PSI_CHECKPOINT_DATA_FILES];
+    uint64_t bytes[PSI_CHECKPOINT_DATA_FILES];
+};
+
+struct master_side {
+    struct master_side *next;
+    struct saves *saves;
+    struct node *node;
+    struct master_disk disk;
+    uint64_t epoch;
+    uint64_t token;
+    struct master_generation *generation; /* that is being committed; owned */
+    struct master_disk_news news;
+};
+
+struct saves {
+    struct job *job;
+    struct rng rng; /* apart: jobs without checkpoints stay as they were */
+    struct generation *generations;
+    struct lane_side *lanes;
+    struct master_side *masters;
+    uint64_t committed;
+};
+
+struct saves *
+saves_create(struct job *job)
+{
+    struct saves *saves = calloc(1, sizeof(*saves));
+
+    psi_assert(saves != NULL);
+    saves->job = job;
+    saves->rng = (struct rng){.state = sim_mix(job->plan.seed, 16, 17, 18)};
+    return saves;
+}
+
+static struct generation *
+find_generation(const struct saves *saves, uint64_t token)
+{
+    struct generation *generation = saves->generations;
+
+    while (generation != NULL && generation->token != token) {
+        generation = generation->next;
+    }
+    return generation;
+}
+
+static uint64_t
+draw_delay(struct saves *saves)
+{
+    const uint64_t max_ms = rng_chance(&saves->rng, 10) ? SLOW_PIECE_MAX_MS : PIECE_MAX_MS;
+
+    return saves->job->sim->now_ns + rng_below(&saves->rng, max_ms * SIM_MS);
+}
+
+static bool
+fails(struct saves *saves)
+{
+    return rng_below(&saves->rng, 1000) < FAILS_PERMILLE;
+}
+
+/* ---- lanes --------------------------------------------------------------------------------- */
+
+static void lane_go_on(struct lane_side *side);
+
+static void
+free_piece(struct piece *piece)
+{
+    free(piece->data);
+    free(piece);
+}
+
+static void
+put(const struct generation *generation, const struct piece *piece, size_t bytes)
+{
+    psi_assert(piece->at + piece->bytes <= generation->bytes[piece->kind]);
+    memcpy(generation->data[piece->kind] + piece->at, piece->data, bytes);
+}
+
+static void
+lane_fail(struct lane_side *side, const char *text)
+{
+    side->news.failed = true;
+    snprintf(side->news.text, sizeof(side->news.text), "%s", text);
+}
+
+static void
+lane_write_first(struct lane_side *side)
+{
+    struct piece *piece = side->first;
+    struct generation *generation = find_generation(side->saves, side->token);
+
+    side->first = piece->next;
+    side->end = side->first == NULL ? &side->first : side->end;
+    if (generation == NULL) {
+        lane_fail(side, "the master has made no such file");
+    } else if (fails(side->saves)) {
+        put(generation, piece, piece->bytes / 2);
+        lane_fail(side, "no space left on the simulated disk");
+    } else {
+        put(generation, piece, piece->bytes);
+        psi_manifest_file_add(&side->sums[piece->kind], piece->at, piece->data, piece->bytes);
+        side->bytes[piece->kind] += piece->bytes;
+    }
+    side->news.written += piece->bytes;
+    free_piece(piece);
+}
+
+static void
+lane_event(void *object, uint64_t epoch)
+{
+    struct lane_side *side = object;
+
+    if (epoch != side->epoch) {
+        return;
+    }
+    side->runs = false;
+    if (side->first != NULL) {
+        lane_write_first(side);
+    } else if (side->finish) {
+        side->news.done = true;
+        side->news.sums = side->sums;
+        side->news.bytes = side->bytes;
+    }
+    lane_go_on(side);
+    net_wake_at(side->node, 0);
+}
+
+static void
+lane_go_on(struct lane_side *side)
+{
+    const bool due = side->first != NULL || (side->finish && !side->news.done);
+
+    if (due && !side->runs && !side->news.failed) {
+        side->runs = true;
+        sim_at(side->saves->job->sim, draw_delay(side->saves), lane_event, side, side->epoch);
+    }
+}
+
+/* Half of a piece may be on the disk. */
+static void
+lane_drop(void *self)
+{
+    struct lane_side *side = self;
+    const struct generation *generation = find_generation(side->saves, side->token);
+
+    if (side->first != NULL && generation != NULL && side->runs) {
+        put(generation, side->first, side->first->bytes / 2);
+    }
+    while (side->first != NULL) {
+        struct piece *piece = side->first;
+
+        side->first = piece->next;
+        free_piece(piece);
+    }
+    side->end = &side->first;
+    side->epoch++;
+    side->token = 0;
+    side->runs = false;
+    side->finish = false;
+    side->news = (struct lane_disk_news){0};
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+        free(side->sums[kind].blocks);
+        side->sums[kind] = (struct psi_manifest_file){0};
+        side->bytes[kind] = 0;
+    }
+}
+
+static void
+lane_begin(void *self, uint64_t token, const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES])
+{
+    struct lane_side *side = self;
+
+    lane_drop(side);
+    side->token = token;
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+        psi_assert(psi_manifest_file_init(&side->sums[kind], bytes[kind]));
+    }
+}
+
+static void
+lane_write(void *self, enum psi_checkpoint_kind kind, uint64_t at, void *data, size_t bytes)
+{
+    struct lane_side *side = self;
+    struct piece *piece = calloc(1, sizeof(*piece));
+
+    psi_assert(piece != NULL);
+    *piece = (struct piece){.kind = kind, .at = at, .data = data, .bytes = bytes};
+    *side->end = piece;
+    side->end = &piece->next;
+    lane_go_on(side);
+}
+
+static void
+lane_finish_side(void *self)
+{
+    struct lane_side *side = self;
+
+    side->finish = true;
+    lane_go_on(side);
+}
+
+static void
+lane_look(void *self, struct lane_disk_news *news_p)
+{
+    const struct lane_side *side = self;
+
+    *news_p = side->news;
+}
+
+const struct lane_disk *
+saves_lane(struct saves *saves, struct node *node)
+{
+    struct lane_side *side = calloc(1, sizeof(*side));
+
+    psi_assert(side != NULL);
+    side->saves = saves;
+    side->node = node;
+    side->end = &side->first;
+    side->disk = (struct lane_disk){.self = side,
+                                    .begin = lane_begin,
+                                    .write = lane_write,
+                                    .finish = lane_finish_side,
+                                    .drop = lane_drop,
+                                    .look = lane_look};
+    side->next = saves->lanes;
+    saves->lanes = side;
+    return &side->disk;
+}
+
+/* ---- the master ----------------------------------------------------------------------------- */
+
+static int
+table_of(const struct plan *plan, const char *name)
+{
+    for (unsigned i = 0; i < plan->table_count; i++) {
+        if (strcmp(plan->table[i].name, name) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+/* A table as a worker would have saved it: chunk by chunk, all parts of each. */
+static void
+check_table(struct saves *saves, const struct generation *files,
+            const struct master_generation *generation, size_t index)
+{
+    const struct psi_manifest_table *record = &generation->tables[index];
+    const int number = table_of(&saves->job->plan, record->name);
+    const struct table_plan *plan = &saves->job->plan.table[number];
+    struct model_saved saved = {.step = generation->step, .updates = record->updates};
+    struct psi_spec spec;
+    uint8_t *parts;
+    uint8_t *at;
+
+    plan_spec(&saves->job->plan, (unsigned)number, &spec);
+    parts = malloc(plan->count * plan_parts(plan).bytes);
+    psi_assert(parts != NULL);
+    at = parts;
+    for (uint64_t chunk = 0; chunk < plan_chunk_count(plan); chunk++) {
+        for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
+            const size_t element_bytes = psi_spec_part_bytes(&spec, part);
+            const size_t bytes = plan_chunk_elements(plan, chunk) * element_bytes;
+
+            memcpy(at,
+                   files->data[psi_saved_kind(part)] + generation->outline.begin[index][part] +
+                       psi_chunk_first(chunk) * element_bytes,
+                   bytes);
+            at += bytes;
+        }
+    }
+    saved.parts = parts;
+    model_check_saved(saves->job->model, (unsigned)number, &saved);
+    free(parts);
+}
+
+/* What the manifest would say of a file is true of its bytes. */
+static void
+check_file(struct saves *saves, const struct generation *files,
+           const struct master_generation *generation, unsigned kind)
+{
+    const struct psi_outline *outline = &generation->outline;
+    struct psi_manifest_file sums = {0};
+
+    memcpy(files->data[kind], outline->head[kind], outline->head_bytes[kind]);
+    psi_assert(psi_manifest_file_init(&sums, outline->bytes[kind]));
+    psi_manifest_file_zeros(&sums);
+    psi_manifest_file_add(&sums, 0, outline->head[kind], outline->head_bytes[kind]);
+    sums.checksum ^= generation->sums[kind].checksum;
+    if (sums.checksum != psi_crc32c(0, files->data[kind], files->bytes[kind])) {
+        sim_fail(saves->job->sim, "a checkpoint is committed whose file %u is not what was told",
+                 kind);
+    }
+    for (size_t i = 0; i < sums.block_count; i++) {
+        const uint64_t begin = i * PSI_MANIFEST_BLOCK_BYTES;
+        const uint64_t rest = files->bytes[kind] - begin;
+
+        sums.blocks[i] ^= generation->sums[kind].blocks[i];
+        if (sums.blocks[i] !=
+            psi_crc32c(0, files->data[kind] + begin,
+                       rest < PSI_MANIFEST_BLOCK_BYTES ? rest : PSI_MANIFEST_BLOCK_BYTES)) {
+            sim_fail(saves->job->sim, "a checkpoint is committed whose block %zu is damaged", i);
+        }
+    }
+    free(sums.blocks);
+}
+
+static void
+commit(struct master_side *side)
+{
+    struct saves *saves = side->saves;
+    struct generation *files = find_generation(saves, side->token);
+
+    psi_assert(files != NULL && !files->committed);
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+        check_file(saves, files, side->generation, kind);
+    }
+    for (size_t i = 0; i < side->generation->table_count; i++) {
+        check_table(saves, files, side->generation, i);
+    }
+    files->committed = true;
+    side->news.state = MASTER_DISK_COMMITTED;
+    side->news.generation = ++saves->committed;
+    saves->job->sim->counters.checkpoints++;
+}
+
+static void
+make_files(struct master_side *side, const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES])
+{
+    struct generation *generation = calloc(1, sizeof(*generation));
+
+    psi_assert(generation != NULL);
+    generation->token = side->token;
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+        generation->bytes[kind] = bytes[kind];
+        generation->data[kind] = calloc(1, bytes[kind]);
+        psi_assert(generation->data[kind] != NULL);
+    }
+    generation->next = side->saves->generations;
+    side->saves->generations = generation;
+}
+
+static void
+master_event(void *object, uint64_t epoch)
+{
+    struct master_side *side = object;
+
+    if (epoch != side->epoch) {
+        return;
+    }
+    if (fails(side->saves)) {
+        side->news.state = MASTER_DISK_FAILED;
+        snprintf(side->news.text, sizeof(side->news.text), "the simulated disk fails");
+    } else if (side->generation != NULL) {
+        commit(side);
+    } else {
+        side->news.state = MASTER_DISK_BEGUN;
+    }
+    net_wake_at(side->node, 0);
+}
+
+static void
+master_drop(void *self)
+{
+    struct master_side *side = self;
+
+    side->epoch++;
+    master_generation_destroy(side->generation);
+    side->generation = NULL;
+    side->news = (struct master_disk_news){.state = MASTER_DISK_BUSY};
+}
+
+static void
+master_begin(void *self, uint64_t token, const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES])
+{
+    struct master_side *side = self;
+
+    master_drop(side);
+    side->token = token;
+    make_files(side, bytes);
+    sim_at(side->saves->job->sim, draw_delay(side->saves), master_event, side, side->epoch);
+}
+
+static void
+master_commit(void *self, struct master_generation *generation)
+{
+    struct master_side *side = self;
+
+    side->news.state = MASTER_DISK_BUSY;
+    side->generation = generation;
+    sim_at(side->saves->job->sim, draw_delay(side->saves), master_event, side, side->epoch);
+}
+
+static void
+master_look(void *self, struct master_disk_news *news_p)
+{
+    const struct master_side *side = self;
+
+    *news_p = side->news;
+}
+
+const struct master_disk *
+saves_master(struct saves *saves, struct node *node)
+{
+    struct master_side *side = calloc(1, sizeof(*side));
+
+    psi_assert(side != NULL);
+    side->saves = saves;
+    side->node = node;
+    side->disk = (struct master_disk){.self = side,
+                                      .begin = master_begin,
+                                      .commit = master_commit,
+                                      .drop = master_drop,
+                                      .look = master_look};
+    side->next = saves->masters;
+    saves->masters = side;
+    return &side->disk;
+}
+
+void
+saves_destroy(struct saves *saves)
+{
+    while (saves->lanes != NULL) {
+        struct lane_side *side = saves->lanes;
+
+        saves->lanes = side->next;
+        lane_drop(side);
+        free(side);
+    }
+    while (saves->masters != NULL) {
+        struct master_side *side = saves->masters;
+
+        saves->masters = side->next;
+        master_drop(side);
+        free(side);
+    }
+    while (saves->generations != NULL) {
+        struct generation *generation = saves->generations;
+
+        saves->generations = generation->next;
+        for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+            free(generation->data[kind]);
+        }
+        free(generation);
+    }
+    free(saves);
+}
