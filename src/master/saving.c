@@ -505,7 +505,10 @@ tell_waiting(struct master *master, uint64_t now_ns)
     struct saving *saving = &master->saving;
     struct names names = {0};
 
-    if (master->config.checkpoint_steps == 0 && now_ns >= saving->waiting_line_ns) {
+    if (master->config.checkpoint_steps > 0) {
+        return; /* it may be long until then */
+    }
+    if (now_ns >= saving->waiting_line_ns) {
         for (uint32_t place = 0; place < master->places; place++) {
             if (!saving->place[place].answered && master->place[place]->lane == 0) {
                 master_names_add(&names, "server", master->place[place]->rank);
