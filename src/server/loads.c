@@ -117,6 +117,9 @@ load_arrived(struct session *session, const void *payload, struct psd_error *err
         psi_fail_point(server_chunk_loaded);
         pair_loaded(lane, chunk);
         psi_fail_point(server_chunk_load_told);
+        if (chunk->due) {
+            snapshot_reached(lane, chunk);
+        }
     } else if (!first) {
         answer_status(lane, session->rank, session->guest.inbox.frame.request, chunk, PSD_ERR_STATE,
                       "load: gradients are under way; load before the first push");

@@ -441,7 +441,7 @@ snapshot_tick(struct lane *lane, uint64_t now_ns)
     if (news.failed) {
         fail(lane, "%s", news.text);
     }
-    if (snapshot->waits && (snapshot->failed || waiting < snapshot->room / 2)) {
+    if (snapshot->waits && (snapshot->failed || waiting <= snapshot->room / 2)) {
         go_on(lane, now_ns);
     }
     hand_over_at_leisure(lane, waiting);
