@@ -363,13 +363,20 @@ has_ready(struct snapshot *snapshot)
             snapshot->ready->clock.committed == snapshot->ready->clock.version);
 }
 
+/* ... while so much waits for the disk? */
+static bool
+has_time(struct snapshot *snapshot, uint64_t waiting)
+{
+    return !snapshot->failed && waiting < LEISURE_BYTES && has_ready(snapshot) &&
+           (waiting == 0 || waiting + chunk_bytes(snapshot->ready) <= snapshot->room);
+}
+
 static void
 hand_over_at_leisure(struct lane *lane, uint64_t waiting)
 {
     size_t done = 0;
 
-    while (!lane->snapshot->failed && done < TURN_BYTES && waiting + done < LEISURE_BYTES &&
-           has_ready(lane->snapshot)) {
+    while (done < TURN_BYTES && has_time(lane->snapshot, waiting + done)) {
         done += chunk_bytes(lane->snapshot->ready);
         hand_over(lane, lane->snapshot->ready);
     }
@@ -465,5 +472,5 @@ snapshot_wants_a_turn(const struct lane *lane)
     disk_of(lane)->look(disk_of(lane)->self, &news);
     return (snapshot->left == 0 && !snapshot->finished) || news.failed ||
            (news.done && !snapshot->told && psi_master_link_is_up(&lane->master)) ||
-           (snapshot->given - news.written < LEISURE_BYTES && has_ready(snapshot));
+           has_time(snapshot, snapshot->given - news.written);
 }

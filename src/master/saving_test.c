@@ -1,0 +1,327 @@
+/*
+ * saving_test.c - checkpoints that nobody asks for, against scripted lanes, in virtual time. The test
+ * stands in for the disk.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "master/disk.h"
+#include "master/master.h"
+#include "master/master_bed.h"
+#include "master/state.h"
+
+enum { SERVERS = 2 };
+
+static struct {
+    uint64_t token;
+    uint64_t bytes[PSI_CHECKPOINT_DATA_FILES];
+    unsigned begun;
+    unsigned dropped;
+    struct master_generation *committed; /* owned */
+    struct master_disk_news news;
+} disk;
+
+static void
+begin(void *self, uint64_t token, const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES])
+{
+    (void)self;
+    disk.token = token;
+    memcpy(disk.bytes, bytes, sizeof(disk.bytes));
+    disk.begun++;
+    disk.news = (struct master_disk_news){.state = MASTER_DISK_BUSY};
+}
+
+static void
+commit(void *self, struct master_generation *generation)
+{
+    (void)self;
+    master_generation_destroy(disk.committed);
+    disk.committed = generation;
+    disk.news.state = MASTER_DISK_BUSY;
+}
+
+static void
+drop(void *self)
+{
+    (void)self;
+    disk.dropped++;
+}
+
+static void
+look(void *self, struct master_disk_news *news_p)
+{
+    (void)self;
+    *news_p = disk.news;
+}
+
+static const struct master_disk ops = {
+    .begin = begin, .commit = commit, .drop = drop, .look = look};
+
+static struct master_bed *
+start(uint64_t ms, uint64_t steps)
+{
+    struct master_bed *bed = start_job(1, SERVERS, PSI_DEATH_FAIL);
+
+    master_generation_destroy(disk.committed);
+    memset(&disk, 0, sizeof(disk));
+    bed->master->config.disk = &ops;
+    bed->master->config.checkpoint_ms = ms;
+    bed->master->config.checkpoint_steps = steps;
+    open_everywhere(bed, "w", PSD_USE_UPDATE);
+    return bed;
+}
+
+static void
+stop(struct master_bed *bed)
+{
+    master_bed_stop(bed);
+    master_generation_destroy(disk.committed);
+    disk.committed = NULL;
+}
+
+static void
+disk_says(struct master_bed *bed, enum master_disk_state state)
+{
+    disk.news.state = state;
+    snprintf(disk.news.text, sizeof(disk.news.text), "No space left on device");
+    master_tick(bed->master);
+}
+
+/* The order that a lane has heard. */
+static struct psi_order
+hear_order(struct master_bed *bed, unsigned lane, struct psi_frame *frame_p)
+{
+    static struct psi_order_table tables[PSI_TABLES_MAX];
+    const struct world_heard *heard = hear(bed->lane[lane], PSI_FRAME_CHECKPOINT);
+    struct psi_order order = {.table = tables};
+
+    assert_non_null(heard);
+    assert_int_equal(psi_order_decode(heard->body, heard->frame.payload_bytes, &order, NULL),
+                     PSD_OK);
+    *frame_p = heard->frame;
+    return order;
+}
+
+static void
+answer(struct master_bed *bed, unsigned lane, uint64_t number, uint64_t step,
+       const struct psi_written *written)
+{
+    uint8_t body[1024];
+    struct psi_pack pack;
+
+    psi_pack_init(&pack, body, sizeof(body));
+    psi_written_encode(&pack, written);
+    say(bed, bed->lane[lane],
+        (struct psi_frame){.type = PSI_FRAME_WRITTEN, .seq = number, .step = step}, &pack);
+}
+
+/* The same of each block. */
+static void
+say_blocks(struct master_bed *bed, unsigned lane, uint64_t number, uint8_t file, uint32_t sum)
+{
+    const uint32_t count = (uint32_t)psi_manifest_blocks(disk.bytes[file]);
+    uint32_t sums[16];
+    uint8_t body[128];
+    struct psi_pack pack;
+
+    assert_true(count <= 16);
+    for (uint32_t i = 0; i < count; i++) {
+        sums[i] = sum;
+    }
+    psi_pack_init(&pack, body, sizeof(body));
+    psi_blocks_encode(&pack, &(struct psi_blocks){.file = file, .count = count, .checksum = sums});
+    say(bed, bed->lane[lane], (struct psi_frame){.type = PSI_FRAME_BLOCKS, .seq = number}, &pack);
+}
+
+/* All lanes are asked how far they are, and answer. */
+static void
+all_have_reached(struct master_bed *bed, const uint64_t steps[SERVERS])
+{
+    for (unsigned lane = 0; lane < SERVERS; lane++) {
+        struct psi_frame frame;
+
+        assert_int_equal(hear_order(bed, lane, &frame).tables, 0);
+        answer(bed, lane, frame.seq, steps[lane],
+               &(struct psi_written){.news = PSI_WRITTEN_REACHED});
+    }
+}
+
+static void
+has_written(struct master_bed *bed, unsigned lane, uint64_t number, uint64_t bytes)
+{
+    struct psi_written_table table = {.id = 0, .updates = 40 + lane};
+
+    say_blocks(bed, lane, number, 0, 1u << lane);
+    say_blocks(bed, lane, number, 1, 0);
+    answer(bed, lane, number, 0,
+           &(struct psi_written){.news = PSI_WRITTEN_ALL,
+                                 .bytes = {bytes, 0},
+                                 .checksum = {16u << lane, 0},
+                                 .tables = 1,
+                                 .table = &table});
+}
+
+/* Both lanes have written half of what the file has besides its head. */
+static uint64_t
+half(const struct master_bed *bed)
+{
+    return (disk.bytes[0] - bed->master->saving.generation->outline.head_bytes[0]) / 2;
+}
+
+/* If this fails, a checkpoint is committed that is not whole, or one that is whole never is. */
+static void
+test_a_checkpoint_is_committed_when_all_have_written(void **state)
+{
+    struct master_bed *bed = start(1000, 0);
+    struct psi_frame frame;
+    struct psi_order order;
+
+    (void)state;
+    pass_ms(bed, 900, NULL);
+    assert_int_equal(disk.begun, 0);
+    pass_ms(bed, 200, NULL);
+    assert_int_equal(disk.begun, 1);
+    assert_null(hear(bed->lane[0], PSI_FRAME_CHECKPOINT)); /* the files come first */
+    disk_says(bed, MASTER_DISK_BEGUN);
+    all_have_reached(bed, (const uint64_t[]){39, 40});
+    order = hear_order(bed, 0, &frame);
+    assert_int_equal(order.tables, 1);
+    assert_int_equal(order.token, disk.token);
+    assert_int_equal(order.bytes[0], disk.bytes[0]);
+    assert_true(frame.step > 40);
+    (void)hear_order(bed, 1, &frame);
+    has_written(bed, 0, frame.seq, half(bed));
+    assert_null(disk.committed);
+    has_written(bed, 0, frame.seq, half(bed)); /* said twice: counts once */
+    assert_null(disk.committed);
+    has_written(bed, 1, frame.seq, half(bed));
+    assert_non_null(disk.committed);
+    assert_int_equal(disk.committed->step, frame.step);
+    assert_int_equal(disk.committed->tables[0].updates, 41);
+    assert_int_equal(disk.committed->sums[0].blocks[0], 3);
+    assert_int_equal(disk.committed->sums[0].checksum, 48);
+    disk_says(bed, MASTER_DISK_COMMITTED);
+    assert_true(logged(bed, "is saved"));
+    pass_ms(bed, 1100, NULL);
+    assert_int_equal(disk.begun, 2);
+    stop(bed);
+}
+
+/* If this fails, steps that go by faster than orders arrive are never saved. */
+static void
+test_a_lane_that_is_past_the_step_gets_a_later_one(void **state)
+{
+    struct master_bed *bed = start(0, 100);
+    struct psi_frame first;
+    struct psi_frame second;
+
+    (void)state;
+    pass_ms(bed, 300, NULL);
+    disk_says(bed, MASTER_DISK_BEGUN);
+    all_have_reached(bed, (const uint64_t[]){10, 90});
+    (void)hear_order(bed, 0, &first);
+    assert_int_equal(first.step, 100);
+    answer(bed, 0, first.seq, 120, &(struct psi_written){.news = PSI_WRITTEN_LATE});
+    (void)hear_order(bed, 0, &second);
+    assert_int_equal(second.step, 200);
+    assert_true(second.seq > first.seq);
+    has_written(bed, 1, first.seq, half(bed)); /* of the order before: counts for nothing */
+    assert_int_equal(bed->master->saving.left, SERVERS);
+    stop(bed);
+}
+
+/* If this fails, a full disk ends the job, or fills its log, or nobody hears that it works again. */
+static void
+test_a_full_disk_is_told_of_once(void **state)
+{
+    struct master_bed *bed = start(1000, 0);
+    const char *line;
+
+    (void)state;
+    for (unsigned i = 1; i <= 3; i++) {
+        pass_ms(bed, 1100, NULL);
+        assert_int_equal(disk.begun, i);
+        disk_says(bed, MASTER_DISK_FAILED);
+        assert_int_equal(disk.dropped, i);
+    }
+    line = strstr(bed->log_text, "No space left on device; training goes on");
+    assert_non_null(line);
+    assert_null(strstr(line + 1, "No space left on device; training goes on"));
+    pass_ms(bed, 1100, NULL);
+    disk_says(bed, MASTER_DISK_BEGUN);
+    all_have_reached(bed, (const uint64_t[]){1, 1});
+    for (unsigned lane = 0; lane < SERVERS; lane++) {
+        struct psi_frame frame;
+
+        (void)hear_order(bed, lane, &frame);
+        has_written(bed, lane, frame.seq, half(bed));
+    }
+    disk_says(bed, MASTER_DISK_COMMITTED);
+    assert_true(logged(bed, "it works again"));
+    assert_false(is_over(bed));
+    stop(bed);
+}
+
+/* If this fails, servers that were told of a checkpoint are committed for a table that they were not. */
+static void
+test_a_new_table_begins_it_anew(void **state)
+{
+    struct master_bed *bed = start(1000, 0);
+    const struct psi_table_info info = table_named("v", 3);
+    struct psi_frame frame;
+
+    (void)state;
+    pass_ms(bed, 1100, NULL);
+    disk_says(bed, MASTER_DISK_BEGUN);
+    all_have_reached(bed, (const uint64_t[]){1, 1});
+    (void)hear_order(bed, 0, &frame);
+    open_table(bed, 0, &info, 5);
+    assert_int_equal(disk.dropped, 1);
+    assert_int_equal(hear_order(bed, 0, &frame).tables, 0); /* given up */
+    pass_ms(bed, 500, NULL);
+    assert_int_equal(disk.begun, 1); /* not while the table is being opened */
+    ack_table(bed, 1);
+    pass_ms(bed, 500, NULL);
+    assert_int_equal(disk.begun, 2);
+    stop(bed);
+}
+
+/* If this fails, a server that says nonsense about what it wrote writes elsewhere in the master. */
+static void
+test_blocks_beyond_the_file_are_refused(void **state)
+{
+    struct master_bed *bed = start(1000, 0);
+    struct psi_frame frame;
+    uint32_t sums[4] = {1, 2, 3, 4};
+    uint8_t body[64];
+    struct psi_pack pack;
+
+    (void)state;
+    pass_ms(bed, 1100, NULL);
+    disk_says(bed, MASTER_DISK_BEGUN);
+    all_have_reached(bed, (const uint64_t[]){1, 1});
+    (void)hear_order(bed, 0, &frame);
+    psi_pack_init(&pack, body, sizeof(body));
+    psi_blocks_encode(&pack, &(struct psi_blocks){.count = 4, .checksum = sums});
+    say(bed, bed->lane[0], (struct psi_frame){.type = PSI_FRAME_BLOCKS, .seq = frame.seq}, &pack);
+    assert_true(is_gone(bed->lane[0]));
+    stop(bed);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_checkpoint_is_committed_when_all_have_written),
+        cmocka_unit_test(test_a_lane_that_is_past_the_step_gets_a_later_one),
+        cmocka_unit_test(test_a_full_disk_is_told_of_once),
+        cmocka_unit_test(test_a_new_table_begins_it_anew),
+        cmocka_unit_test(test_blocks_beyond_the_file_are_refused),
+    };
+
+    return cmocka_run_group_tests_name("master_saving", tests, NULL, NULL);
+}
