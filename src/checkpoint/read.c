@@ -319,13 +319,13 @@ open_newest(const struct psi_directory *directory, const struct psi_generations 
 
 psd_status
 psi_checkpoint_open_one(const struct psi_disk *disk, const char *path, uint64_t generation,
-                        struct psi_checkpoint **checkpoint_p, struct psd_error *err)
+                        bool verify, struct psi_checkpoint **checkpoint_p, struct psd_error *err)
 {
     struct psi_directory directory;
     psd_status status = psi_directory_open(&directory, disk, path, err);
 
     if (status == PSD_OK) {
-        status = open_generation(&directory, generation, false, checkpoint_p, err);
+        status = open_generation(&directory, generation, verify, checkpoint_p, err);
         psi_directory_close(&directory);
     }
     return status;

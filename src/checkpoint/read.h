@@ -30,10 +30,10 @@ struct psi_checkpoint {
  */
 psd_status psi_checkpoint_open(const struct psi_disk *disk, const char *path,
                                struct psi_checkpoint **checkpoint_p, struct psd_error *err);
-/* That generation, of which only the heads are read: each block is checked when it is. */
+/* That generation. Not verified, only the heads are read: each block is checked when it is. */
 psd_status psi_checkpoint_open_one(const struct psi_disk *disk, const char *path,
-                                   uint64_t generation, struct psi_checkpoint **checkpoint_p,
-                                   struct psd_error *err);
+                                   uint64_t generation, bool verify,
+                                   struct psi_checkpoint **checkpoint_p, struct psd_error *err);
 void psi_checkpoint_destroy(struct psi_checkpoint *checkpoint); /* NULL is allowed */
 
 /* Part of a tensor's bytes, checked once more on the way. */

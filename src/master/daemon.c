@@ -205,7 +205,7 @@ open_checkpoints(struct process *process, const struct master_options *options,
         status =
             options->generation != 0
                 ? psi_checkpoint_open_one(&psi_disk_system, options->resume, options->generation,
-                                          &process->resumed, err)
+                                          false, &process->resumed, err)
                 : psi_checkpoint_open(&psi_disk_system, options->resume, &process->resumed, err);
         config->resumed = process->resumed;
     }

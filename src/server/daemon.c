@@ -243,7 +243,7 @@ open_checkpoints(struct lane_thread *self, const struct server_options *options,
     if (options->resume != NULL) {
         status = options->generation != 0
                      ? psi_checkpoint_open_one(&psi_disk_system, options->resume,
-                                               options->generation, &self->resumed, err)
+                                               options->generation, false, &self->resumed, err)
                      : psi_checkpoint_open(&psi_disk_system, options->resume, &self->resumed, err);
     }
     if (status == PSD_OK && self->resumed != NULL) {

@@ -16,6 +16,9 @@ int verb_list(int argc, char *const *argv);
 int verb_top(int argc, char *const *argv);
 int verb_trace(int argc, char *const *argv);
 
+/* ... and to their checkpoints. */
+int verb_checkpoint(int argc, char *const *argv);
+
 /* Ends a job and waits until it is gone. by: who does, for its log; NULL: psd_run stop. Returns
  * false when it stays. */
 bool verb_end_job(const char *name, bool now, const char *by);

@@ -278,6 +278,7 @@ static const struct psi_command command = {
                 "       psd_run [options] -- program arguments...\n"
                 "       psd_run run [options] \"command\"\n"
                 "       psd_run show | top | logs | page | trace | restart | stop | list [-h]\n"
+                "       psd_run checkpoint list | verify | show | export | prune DIR\n"
                 "       psd_run secret FILE",
     .about = about_run,
     .program = PSI_PROGRAM_RUN,
