@@ -244,6 +244,7 @@ apply_alone(struct session *session, struct chunk *chunk, struct slot *slot)
     lane->replicate(lane, chunk, &alone);
     slot_give(&lane->pool, slot);
     parked_answer(lane, chunk);
+    lane->furthest = alone.step + 1 > lane->furthest ? alone.step + 1 : lane->furthest;
 }
 
 /* What has come becomes numbers, where it is if its codec lets it be. */

@@ -5,7 +5,7 @@
  * is time for it, or at the latest when its next round is about to change it. So a step waits for at
  * most the copying; only when the copies that the disk has not taken yet would take too much memory,
  * rounds wait for the disk. Tables without rounds have no step in common: of those each chunk is of
- * one moment.
+ * one moment, after the first worker has come to the step.
  *
  * Invariants
  *   - chunk->due: of a table of the order, and not handed over; its version is at most the step, if
@@ -40,6 +40,7 @@ struct snapshot {
     uint64_t room;                     /* of those that are not written yet, at most */
     struct chunk *ready;               /* have come to the step; some are no longer due */
     struct chunk **ready_end;
+    bool alone_waits;  /* chunks of tables without rounds, for a worker that comes to the step */
     bool finished;     /* nothing is due, and the disk knows */
     bool waits;        /* rounds wait for the disk ... */
     uint64_t waits_ns; /* ... since then */
@@ -231,7 +232,7 @@ snapshot_reached(struct lane *lane, struct chunk *chunk)
 
 /* -------------------------------------------------------------------------------------- order --- */
 
-/* The highest step of any chunk of a table with rounds. */
+/* The highest step of any chunk of a table with rounds: it may be late for another. */
 static uint64_t
 highest(const struct lane *lane)
 {
@@ -264,10 +265,31 @@ begin_table(struct lane *lane, struct psi_order_table *order)
 
         chunk->due = true;
         snapshot->left++;
-        if (!psi_spec_synchronous(&table->spec) || chunk->clock.version == snapshot->step) {
+        if (!psi_spec_synchronous(&table->spec)) {
+            snapshot->alone_waits = true;
+        } else if (chunk->clock.version == snapshot->step) {
             make_ready(snapshot, chunk);
         }
     }
+}
+
+static void
+make_alone_ready(struct lane *lane)
+{
+    for (struct table *table = lane->tables; table != NULL; table = table->next) {
+        for (uint64_t i = 0;
+             table->order != NULL && !psi_spec_synchronous(&table->spec) && i < table->chunk_count;
+             i++) {
+            make_ready(lane->snapshot, &table->chunks[i]);
+        }
+    }
+    lane->snapshot->alone_waits = false;
+}
+
+static bool
+alone_may_begin(const struct lane *lane)
+{
+    return lane->snapshot->alone_waits && lane->furthest >= lane->snapshot->step;
 }
 
 /* A quarter of the memory that is free. */
@@ -337,8 +359,10 @@ snapshot_ordered(struct lane *lane, const void *payload, size_t bytes, struct ps
         begin(lane, frame->seq, frame->step, &order);
         return PSD_OK;
     } else {
+        const uint64_t step = highest(lane);
+
         late.news = order.tables > 0 ? PSI_WRITTEN_LATE : PSI_WRITTEN_REACHED;
-        (void)tell(lane, frame->seq, highest(lane), &late);
+        (void)tell(lane, frame->seq, step > lane->furthest ? step : lane->furthest, &late);
     }
     free(order.table);
     return PSD_OK;
@@ -451,6 +475,9 @@ snapshot_tick(struct lane *lane, uint64_t now_ns)
     if (snapshot->waits && (snapshot->failed || waiting <= snapshot->room / 2)) {
         go_on(lane, now_ns);
     }
+    if (alone_may_begin(lane)) {
+        make_alone_ready(lane);
+    }
     hand_over_at_leisure(lane, waiting);
     if (snapshot->left == 0 && !snapshot->finished && !snapshot->failed) {
         snapshot->finished = true;
@@ -470,7 +497,7 @@ snapshot_wants_a_turn(const struct lane *lane)
         return false;
     }
     disk_of(lane)->look(disk_of(lane)->self, &news);
-    return (snapshot->left == 0 && !snapshot->finished) || news.failed ||
+    return (snapshot->left == 0 && !snapshot->finished) || news.failed || alone_may_begin(lane) ||
            (news.done && !snapshot->told && psi_master_link_is_up(&lane->master)) ||
            has_time(snapshot, snapshot->given - news.written);
 }

@@ -299,6 +299,7 @@ struct lane {
     uint32_t copied_view;     /* ... the view that its owner had */
     uint32_t kept;            /* the first life of its place of which it has what was told */
 
+    uint64_t furthest;         /* behind the last step that was pushed to a table without rounds */
     struct snapshot *snapshot; /* owned; its part of a checkpoint; NULL: none was ordered */
 
     struct journal journal;

@@ -429,6 +429,9 @@ resume_chunk(struct lane *lane, struct chunk *chunk, struct psd_error *err)
     for (uint32_t rank = 0; rank < lane->rows; rank++) {
         chunk->clock.next[rank] = table->first_step;
     }
+    if (!psi_spec_synchronous(&table->spec) && table->first_step > lane->furthest) {
+        lane->furthest = table->first_step;
+    }
     chunk->ready = chunk->ready || status == PSD_OK;
     if (status == PSD_OK) {
         pair_loaded(lane, chunk);
