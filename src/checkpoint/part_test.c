@@ -1,0 +1,342 @@
+/*
+ * part_test.c - a generation that several processes write parts of.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "checkpoint/part.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "checkpoint/outline.h"
+#include "checkpoint/read.h"
+#include "checkpoint/write.h"
+
+enum { TOKEN = 77, ELEMENTS = 600000 /* several blocks */, DATA = ELEMENTS * 4 };
+
+static void
+clear(const char *path)
+{
+    DIR *stream = opendir(path);
+    const struct dirent *entry;
+
+    assert_non_null(stream);
+    while ((entry = readdir(stream)) != NULL) {
+        if (entry->d_name[0] != '.' || strstr(entry->d_name, ".tmp") != NULL) {
+            assert_int_equal(unlinkat(dirfd(stream), entry->d_name, 0), 0);
+        }
+    }
+    closedir(stream);
+}
+
+static int
+make_directory(void **state)
+{
+    static char path[] = "/tmp/psd_part_XXXXXX";
+
+    *state = mkdtemp(path);
+    return *state == NULL ? -1 : 0;
+}
+
+static int
+remove_directory(void **state)
+{
+    clear(*state);
+    return rmdir(*state);
+}
+
+static struct psi_spec
+spec_of(const char *name, psd_rule rule)
+{
+    struct psi_spec spec = {.dtype = PSD_F32,
+                            .dims = 1,
+                            .shape = {ELEMENTS},
+                            .count = ELEMENTS,
+                            .use = PSD_USE_UPDATE,
+                            .rule = {.rule = rule}};
+
+    snprintf(spec.name, sizeof(spec.name), "%s", name);
+    return spec;
+}
+
+static uint8_t *
+make_data(void)
+{
+    uint8_t *data = malloc(DATA);
+
+    assert_non_null(data);
+    for (size_t i = 0; i < DATA; i++) {
+        data[i] = (uint8_t)(i * 7 + i / 251);
+    }
+    return data;
+}
+
+static struct psi_outline
+outline_of(uint64_t step)
+{
+    static struct psi_spec spec;
+    const struct psi_spec *const specs[] = {&spec};
+    struct psi_outline outline;
+
+    spec = spec_of("w", PSD_RULE_SGD);
+    assert_int_equal(psi_outline_init(&outline, specs, 1, step, NULL), PSD_OK);
+    return outline;
+}
+
+/* Begins a generation, writes all of it in two parts, and leaves the sums to the caller. */
+static void
+write_parts(const char *path, const struct psi_outline *outline, struct psi_part_writer parts[2])
+{
+    uint8_t *data = make_data();
+    const size_t cut = DATA / 3;
+    const uint64_t begin = outline->begin[0][PSI_PART_VALUE];
+
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(
+            psi_part_writer_init(&parts[i], &psi_disk_system, path, TOKEN, outline->bytes, NULL),
+            PSD_OK);
+    }
+    assert_int_equal(
+        psi_part_write(&parts[0], PSI_CHECKPOINT_PARAMS, begin + cut, data + cut, DATA - cut, NULL),
+        PSD_OK);
+    assert_int_equal(psi_part_write(&parts[1], PSI_CHECKPOINT_PARAMS, begin, data, cut, NULL),
+                     PSD_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(psi_part_sync(&parts[i], NULL), PSD_OK);
+    }
+    free(data);
+}
+
+static void
+write_heads(struct psi_checkpoint_writer *writer, const struct psi_outline *outline)
+{
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+        assert_int_equal(psi_checkpoint_write(writer, (enum psi_checkpoint_kind)kind, 0,
+                                              outline->head[kind], outline->head_bytes[kind], NULL),
+                         PSD_OK);
+    }
+}
+
+static void
+save(const char *path, uint64_t step, uint32_t kept)
+{
+    const struct psi_manifest_table table = {.name = "w", .spec = "f32[1]", .step = step};
+    struct psi_outline outline = outline_of(step);
+    struct psi_checkpoint_writer *writer;
+    struct psi_part_writer parts[2];
+
+    assert_int_equal(psi_checkpoint_writer_share(&psi_disk_system, path, outline.bytes, TOKEN, kept,
+                                                 &writer, NULL),
+                     PSD_OK);
+    write_parts(path, &outline, parts);
+    write_heads(writer, &outline);
+    for (unsigned i = 0; i < 2; i++) {
+        for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+            psi_checkpoint_count(writer, (enum psi_checkpoint_kind)kind, &parts[i].sums[kind],
+                                 parts[i].written[kind]);
+        }
+        psi_part_writer_fini(&parts[i]);
+    }
+    assert_int_equal(psi_checkpoint_commit(writer, step, &table, 1, NULL), PSD_OK);
+    psi_checkpoint_writer_destroy(writer);
+    psi_outline_fini(&outline);
+}
+
+/* If this fails, what several servers wrote together is taken for damaged, or is. */
+static void
+test_parts_make_a_whole(void **state)
+{
+    struct psi_checkpoint *checkpoint;
+    struct psd_error err = {0};
+    uint8_t *data = make_data();
+    uint8_t *read = malloc(DATA);
+
+    assert_non_null(read);
+    save(*state, 12, 2);
+    assert_int_equal(psi_checkpoint_open(&psi_disk_system, *state, &checkpoint, &err), PSD_OK);
+    assert_int_equal(checkpoint->manifest.step, 12);
+    assert_int_equal(
+        psi_checkpoint_read(checkpoint, PSI_CHECKPOINT_PARAMS,
+                            psi_tensors_find(&checkpoint->tensors[PSI_CHECKPOINT_PARAMS], "w"), 0,
+                            DATA, read, &err),
+        PSD_OK);
+    assert_memory_equal(read, data, DATA);
+    psi_checkpoint_destroy(checkpoint);
+    free(read);
+    free(data);
+    clear(*state);
+}
+
+/* If this fails, a server that is late writes into a generation that it knows nothing of. */
+static void
+test_late_writer_reaches_no_other_generation(void **state)
+{
+    struct psi_outline outline = outline_of(3);
+    struct psi_checkpoint_writer *writer;
+    struct psi_checkpoint *checkpoint;
+    struct psi_part_writer late;
+    struct psd_error err = {0};
+
+    assert_int_equal(
+        psi_checkpoint_writer_share(&psi_disk_system, *state, outline.bytes, 5, 2, &writer, NULL),
+        PSD_OK);
+    assert_int_equal(psi_part_writer_init(&late, &psi_disk_system, *state, 5, outline.bytes, NULL),
+                     PSD_OK);
+    psi_checkpoint_writer_destroy(writer); /* given up */
+    save(*state, 4, 2);
+    assert_int_equal(psi_part_write(&late, PSI_CHECKPOINT_PARAMS, 900, "late", 4, NULL), PSD_OK);
+    psi_part_writer_fini(&late);
+    assert_int_equal(psi_checkpoint_open(&psi_disk_system, *state, &checkpoint, &err), PSD_OK);
+    assert_int_equal(checkpoint->manifest.step, 4);
+    psi_checkpoint_destroy(checkpoint);
+    assert_int_equal(psi_part_writer_init(&late, &psi_disk_system, *state, 5, outline.bytes, &err),
+                     PSD_ERR_IO);
+    assert_non_null(strstr(err.text, "which the master has made there"));
+    psi_outline_fini(&outline);
+    clear(*state);
+}
+
+static ssize_t
+full_write(void *self, int fd, const void *data, size_t bytes, uint64_t offset)
+{
+    size_t *room = self;
+
+    if (*room == 0) {
+        errno = ENOSPC;
+        return -1;
+    }
+    bytes = bytes < *room ? bytes : *room;
+    *room -= bytes;
+    return psi_disk_system.write(NULL, fd, data, bytes, offset);
+}
+
+static int
+failing_sync(void *self, int fd)
+{
+    (void)self;
+    (void)fd;
+    errno = EIO;
+    return -1;
+}
+
+/* If this fails, a part that the disk did not take counts as written. */
+static void
+test_part_that_is_not_written_is_told(void **state)
+{
+    struct psi_outline outline = outline_of(3);
+    struct psi_checkpoint_writer *writer;
+    struct psi_part_writer part;
+    struct psd_error err = {0};
+    uint8_t *data = make_data();
+    size_t room = 1000;
+    struct psi_disk disk = psi_disk_system;
+
+    disk.self = &room;
+    disk.write = full_write;
+    disk.sync = failing_sync;
+    assert_int_equal(psi_checkpoint_writer_share(&psi_disk_system, *state, outline.bytes, TOKEN, 2,
+                                                 &writer, NULL),
+                     PSD_OK);
+    assert_int_equal(psi_part_writer_init(&part, &disk, *state, TOKEN, outline.bytes, NULL),
+                     PSD_OK);
+    assert_int_equal(psi_part_write(&part, PSI_CHECKPOINT_PARAMS, 0, data, 900, &err), PSD_OK);
+    assert_int_equal(psi_part_write(&part, PSI_CHECKPOINT_PARAMS, 900, data, 900, &err),
+                     PSD_ERR_IO);
+    assert_non_null(strstr(err.text, "No space left on device"));
+    assert_non_null(strstr(err.text, ".params-"));
+    assert_int_equal(part.written[PSI_CHECKPOINT_PARAMS], 900);
+    assert_int_equal(psi_part_sync(&part, &err), PSD_ERR_IO);
+    psi_part_writer_fini(&part);
+    psi_checkpoint_writer_destroy(writer);
+    psi_outline_fini(&outline);
+    free(data);
+    clear(*state);
+}
+
+/* If this fails, fewer generations are kept than were asked for, or more. */
+static void
+test_as_many_are_kept_as_asked_for(void **state)
+{
+    struct psi_directory directory;
+    struct psi_generations generations;
+    unsigned manifests = 0;
+
+    for (uint64_t step = 1; step <= 5; step++) {
+        save(*state, step, 3);
+    }
+    assert_int_equal(psi_directory_open(&directory, &psi_disk_system, *state, NULL), PSD_OK);
+    assert_int_equal(psi_generations_init(&generations, &directory, NULL), PSD_OK);
+    for (size_t i = 0; i < generations.count; i++) {
+        manifests += generations.list[i].kind == PSI_CHECKPOINT_MANIFEST;
+    }
+    assert_int_equal(manifests, 3);
+    assert_int_equal(generations.count, 9);
+    psi_generations_fini(&generations);
+    psi_directory_close(&directory);
+    clear(*state);
+}
+
+/* If this fails, servers write to places that move with the number of the step. */
+static void
+test_places_do_not_depend_on_the_step(void **state)
+{
+    struct psi_outline first = outline_of(0);
+
+    (void)state;
+    for (uint64_t step = 1; step != 0; step = step > UINT64_MAX / 10 ? 0 : step * 10) {
+        struct psi_outline outline = outline_of(step);
+
+        assert_int_equal(outline.begin[0][0], first.begin[0][0]);
+        assert_int_equal(outline.bytes[0], first.bytes[0]);
+        assert_int_equal(outline.bytes[1], first.bytes[1]);
+        psi_outline_fini(&outline);
+    }
+    psi_outline_fini(&first);
+}
+
+/* If this fails, a checkpoint is loaded into tables that it is not of. */
+static void
+test_what_does_not_fit_is_named(void **state)
+{
+    const struct psi_spec other_rule = spec_of("w", PSD_RULE_ADAM);
+    const struct psi_spec missing = spec_of("v", PSD_RULE_SGD);
+    struct psi_spec other_shape = spec_of("w", PSD_RULE_SGD);
+    struct psi_checkpoint *checkpoint;
+    struct psd_error err = {0};
+
+    save(*state, 4, 2);
+    assert_int_equal(psi_checkpoint_open_one(&psi_disk_system, *state, 1, false, &checkpoint, &err),
+                     PSD_OK);
+    assert_int_equal(psi_checkpoint_fits(checkpoint, &missing, &err), PSD_ERR_MISMATCH);
+    assert_non_null(strstr(err.text, "table v: not in generation 1"));
+    other_shape.shape[0] = 5;
+    assert_int_equal(psi_checkpoint_fits(checkpoint, &other_shape, &err), PSD_ERR_MISMATCH);
+    assert_non_null(strstr(err.text, "f32[600000] in"));
+    assert_non_null(strstr(err.text, "f32[5] in this job"));
+    assert_int_equal(psi_checkpoint_fits(checkpoint, &other_rule, &err), PSD_ERR_MISMATCH);
+    psi_checkpoint_destroy(checkpoint);
+    clear(*state);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parts_make_a_whole),
+        cmocka_unit_test(test_late_writer_reaches_no_other_generation),
+        cmocka_unit_test(test_part_that_is_not_written_is_told),
+        cmocka_unit_test(test_as_many_are_kept_as_asked_for),
+        cmocka_unit_test(test_places_do_not_depend_on_the_step),
+        cmocka_unit_test(test_what_does_not_fit_is_named),
+    };
+
+    return cmocka_run_group_tests_name("checkpoint_part", tests, make_directory, remove_directory);
+}
