@@ -19,6 +19,7 @@
  *   gone server 1 life 5f0c2a
  *   done worker 3
  *   crossed server 1 lane 0 number 100000003
+ *   save
  *   all
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -35,7 +36,7 @@ static const char *const kinds[] = {
     [PSI_TIDING_LOST] = "lost",     [PSI_TIDING_AWAITED] = "awaited",
     [PSI_TIDING_HOSTED] = "hosted", [PSI_TIDING_COPIED] = "copied",
     [PSI_TIDING_PLACE] = "place",   [PSI_TIDING_CROSSED] = "crossed",
-    [PSI_TIDING_END] = "end"};
+    [PSI_TIDING_SAVED] = "saved",   [PSI_TIDING_END] = "end"};
 static const char *const roles[] = {
     [PSI_TIDING_MASTER] = "master", [PSI_TIDING_SERVER] = "server", [PSI_TIDING_WORKER] = "worker"};
 static const char *const losses[] = {[PSI_LOSS_NONE] = "well",
@@ -102,8 +103,9 @@ psi_tiding_format(const struct psi_tiding *tiding, char line_p[PSI_TIDING_LINE])
 
     switch (tiding->kind) {
     case PSI_TIDING_DONE:
-        bytes = snprintf(line_p, PSI_TIDING_LINE, "done %s %u at step %llu", role, tiding->rank,
-                         (unsigned long long)tiding->step);
+    case PSI_TIDING_SAVED:
+        bytes = snprintf(line_p, PSI_TIDING_LINE, "%s %s %u at step %llu", kinds[tiding->kind],
+                         role, tiding->rank, (unsigned long long)tiding->step);
         break;
     case PSI_TIDING_JOINED:
         bytes = snprintf(line_p, PSI_TIDING_LINE,
@@ -321,6 +323,9 @@ psi_word_format(const struct psi_word *word, char line_p[PSI_TIDING_LINE])
         bytes = snprintf(line_p, PSI_TIDING_LINE, "crossed server %u lane %u number %llx\n",
                          word->rank, word->lane, number);
         break;
+    case PSI_WORD_SAVE:
+        bytes = snprintf(line_p, PSI_TIDING_LINE, "save\n");
+        break;
     case PSI_WORD_ALL:
         bytes = snprintf(line_p, PSI_TIDING_LINE, "all\n");
         break;
@@ -351,6 +356,9 @@ psi_word_parse(const char *line, struct psi_word *word_p)
         word.kind = PSI_WORD_DEAD;
     } else if (sscanf(line, "done worker %u%n", &word.rank, &used) == 1) {
         word.kind = PSI_WORD_DONE;
+    } else if (strcmp(line, "save") == 0) {
+        word.kind = PSI_WORD_SAVE;
+        used = (int)strlen(line);
     } else if (strcmp(line, "all") == 0) {
         used = (int)strlen(line);
     }

@@ -30,6 +30,7 @@ enum psi_tiding_kind {
     PSI_TIDING_COPIED,  /* ... not at all: its copy has its part */
     PSI_TIDING_PLACE,   /* who has a server's part now, and its copies: place */
     PSI_TIDING_CROSSED, /* no copy takes the place of that server's lane by the number in life */
+    PSI_TIDING_SAVED,   /* a checkpoint that was asked for is there: step; 0: there is none */
     PSI_TIDING_END, /* the job ends with code: because of whom, if it is anybody's fault; text */
 };
 
@@ -88,7 +89,7 @@ size_t psi_tiding_format(const struct psi_tiding *tiding, char line_p[PSI_TIDING
 /* A line without its end. Returns false if it is none of these. */
 bool psi_tiding_parse(const char *line, struct psi_tiding *tiding_p);
 
-/* The other way, to the master's stdin. All but the first are said to a master that has just begun, and
+/* The other way, to the master's stdin. All but GONE and SAVE are said to a master that has just begun, and
  * whose last life is over: what that one had told, and might be known to nobody else. */
 enum psi_word_kind {
     PSI_WORD_GONE, /* the process of the server that was started with this index, and drew this
@@ -96,7 +97,8 @@ enum psi_word_kind {
     PSI_WORD_DONE, /* this worker has said goodbye */
     PSI_WORD_DEAD, /* this worker has ended without, or its machine is gone: it will not come back */
     PSI_WORD_CROSSED, /* no copy of this server's lane takes its place by this number, or one before it */
-    PSI_WORD_ALL, /* that was all */
+    PSI_WORD_SAVE, /* a checkpoint now, if any are written: the job is about to be stopped */
+    PSI_WORD_ALL,  /* that was all */
 };
 
 struct psi_word {

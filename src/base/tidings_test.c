@@ -23,19 +23,19 @@ test_lines_come_back(void **state)
         for (int role = PSI_TIDING_MASTER; role <= PSI_TIDING_WORKER; role++) {
             for (int loss = PSI_LOSS_NONE; loss <= PSI_LOSS_UNREACHED; loss++) {
                 const bool told = kind == PSI_TIDING_LOST || kind == PSI_TIDING_END;
-                struct psi_tiding tiding = {.kind = (enum psi_tiding_kind)kind,
-                                            .role = (enum psi_tiding_role)role,
-                                            .rank = 4094,
-                                            .step = kind == PSI_TIDING_DONE ? UINT64_MAX : 0,
-                                            .lane = kind == PSI_TIDING_CROSSED ? 63 : 0,
-                                            .life = (kind == PSI_TIDING_JOINED ||
-                                                     kind == PSI_TIDING_CROSSED ||
-                                                     kind == PSI_TIDING_END) &&
-                                                            loss > 0
-                                                        ? UINT64_MAX - (uint64_t)loss
-                                                        : 0,
-                                            .code = kind == PSI_TIDING_END ? 71 : 0,
-                                            .loss = told ? (enum psi_loss)loss : PSI_LOSS_NONE};
+                struct psi_tiding tiding = {
+                    .kind = (enum psi_tiding_kind)kind,
+                    .role = (enum psi_tiding_role)role,
+                    .rank = 4094,
+                    .step = kind == PSI_TIDING_DONE || kind == PSI_TIDING_SAVED ? UINT64_MAX : 0,
+                    .lane = kind == PSI_TIDING_CROSSED ? 63 : 0,
+                    .life = (kind == PSI_TIDING_JOINED || kind == PSI_TIDING_CROSSED ||
+                             kind == PSI_TIDING_END) &&
+                                    loss > 0
+                                ? UINT64_MAX - (uint64_t)loss
+                                : 0,
+                    .code = kind == PSI_TIDING_END ? 71 : 0,
+                    .loss = told ? (enum psi_loss)loss : PSI_LOSS_NONE};
                 struct psi_tiding read = {0};
                 char line[PSI_TIDING_LINE];
                 size_t bytes;
@@ -137,6 +137,7 @@ test_who_is_gone(void **state)
         {.kind = PSI_WORD_CROSSED, .rank = 3, .lane = 2, .number = UINT64_MAX - 2},
         {.kind = PSI_WORD_DONE, .rank = 1023},
         {.kind = PSI_WORD_DEAD, .rank = 0},
+        {.kind = PSI_WORD_SAVE},
         {.kind = PSI_WORD_ALL}};
     char line[PSI_TIDING_LINE];
 

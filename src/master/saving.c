@@ -115,6 +115,19 @@ master_saving_free(struct master *master)
     }
 }
 
+/* Whoever is in a hurry hears at which step the job was saved; 0: it was not. */
+static void
+tell_saved(struct master *master, uint64_t step)
+{
+    const struct psi_tiding tiding = {
+        .kind = PSI_TIDING_SAVED, .role = PSI_TIDING_MASTER, .step = step};
+
+    if (master->saving.is_urgent && master->config.tell != NULL) {
+        master->config.tell(master->config.tell_context, &tiding);
+    }
+    master->saving.is_urgent = false;
+}
+
 /* One line now, and one when it works again. */
 static void
 fail(struct master *master, const char *text)
@@ -132,6 +145,7 @@ fail(struct master *master, const char *text)
                 text);
     }
     saving->is_failing = true;
+    tell_saved(master, 0);
     forget(master);
     saving->due_ns = psi_now_ns(master->env) + wait_ns;
     master_wake_at(master, saving->due_ns);
@@ -213,6 +227,7 @@ begin(struct master *master, uint64_t now_ns)
     const struct table **list = all_are_here(master) ? list_tables(master, &count) : NULL;
 
     if (list == NULL) {
+        tell_saved(master, 0); /* there is nothing, or no time */
         master_wake_at(master, now_ns + AGAIN_MS * MASTER_MS_NS);
         return;
     }
@@ -292,7 +307,8 @@ choose_step(const struct master *master)
     const uint64_t every = master->config.checkpoint_steps;
     const uint64_t reached = master->saving.reached;
 
-    return every > 0 ? (reached / every + 1) * every : reached + master->saving.margin;
+    return every > 0 && !master->saving.is_urgent ? (reached / every + 1) * every
+                                                  : reached + master->saving.margin;
 }
 
 static void
@@ -494,8 +510,24 @@ committed(struct master *master, const struct master_disk_news *news, uint64_t n
             (now_ns - saving->begun_ns) / MASTER_MS_NS);
     saving->is_failing = false;
     saving->saved = saving->step;
+    tell_saved(master, saving->step);
     saving->due_ns = next_ns > now_ns ? next_ns : now_ns;
     forget(master);
+}
+
+void
+master_saving_hurry(struct master *master)
+{
+    struct saving *saving = &master->saving;
+
+    saving->is_urgent = true;
+    if (master->config.disk == NULL || master->phase != PHASE_RUNNING) {
+        tell_saved(master, 0);
+    } else if (saving->stage == SAVING_ORDERED) {
+        ask(master); /* the step may be far away: for a nearer one */
+    }
+    saving->due_ns = 1;
+    master_wake_at(master, 0);
 }
 
 /* A table that nobody pushes to any more never comes to the step. */

@@ -290,6 +290,39 @@ test_a_new_table_begins_it_anew(void **state)
     stop(bed);
 }
 
+/* If this fails, a job that is about to be stopped is saved at a step that it never comes to. */
+static void
+test_an_urgent_one_is_of_the_next_step(void **state)
+{
+    struct master_bed *bed = start(0, 1000);
+    struct psi_frame frame;
+
+    (void)state;
+    pass_ms(bed, 300, NULL);
+    disk_says(bed, MASTER_DISK_BEGUN);
+    all_have_reached(bed, (const uint64_t[]){10, 10});
+    (void)hear_order(bed, 0, &frame);
+    (void)hear_order(bed, 1, &frame);
+    assert_int_equal(frame.step, 1000);
+    master_heed(bed->master, &(struct psi_word){.kind = PSI_WORD_SAVE});
+    all_have_reached(bed, (const uint64_t[]){20, 21});
+    for (unsigned lane = 0; lane < SERVERS; lane++) {
+        (void)hear_order(bed, lane, &frame);
+        assert_int_equal(frame.step, 22);
+        has_written(bed, lane, frame.seq, half(bed));
+    }
+    assert_null(strstr(bed->told, "saved"));
+    disk_says(bed, MASTER_DISK_COMMITTED);
+    assert_non_null(strstr(bed->told, "saved master 0 at step 22"));
+    stop(bed);
+
+    bed = start(3600000, 0);
+    bed->master->config.disk = NULL; /* none are written: nobody waits for one */
+    master_heed(bed->master, &(struct psi_word){.kind = PSI_WORD_SAVE});
+    assert_non_null(strstr(bed->told, "saved master 0 at step 0"));
+    stop(bed);
+}
+
 /* If this fails, a server that says nonsense about what it wrote writes elsewhere in the master. */
 static void
 test_blocks_beyond_the_file_are_refused(void **state)
@@ -320,6 +353,7 @@ main(void)
         cmocka_unit_test(test_a_lane_that_is_past_the_step_gets_a_later_one),
         cmocka_unit_test(test_a_full_disk_is_told_of_once),
         cmocka_unit_test(test_a_new_table_begins_it_anew),
+        cmocka_unit_test(test_an_urgent_one_is_of_the_next_step),
         cmocka_unit_test(test_blocks_beyond_the_file_are_refused),
     };
 

@@ -273,7 +273,8 @@ struct saving {
     uint64_t saved; /* the step of the last generation; 0: none */
     uint32_t left;  /* lanes that have not answered */
     bool is_failing;
-    struct psi_order order;               /* ORDERED, COMMITTING; its list is owned */
+    bool is_urgent;         /* the job is about to be stopped: now, whatever the step */
+    struct psi_order order; /* ORDERED, COMMITTING; its list is owned */
     struct master_generation *generation; /* owned; ORDERED */
     struct saving_place place[PSI_PLACES_MAX];
 };
@@ -708,6 +709,9 @@ void master_saving_tick(struct master *master, uint64_t now_ns);
 /* What it is made of has changed: it begins anew. */
 void master_saving_give_up(struct master *master, const char *reason);
 void master_saving_resend(struct master *master, struct member *lane);
+
+/* One now, if any are written. Who started the master hears what became of it. */
+void master_saving_hurry(struct master *master);
 void master_saving_free(struct master *master);
 psd_status master_on_written(struct session *session, const void *body, size_t bytes,
                              struct psd_error *err);

@@ -176,6 +176,31 @@ def test_lost_server_costs_the_steps_since_the_last_one(undisturbed, tmp_path):
     assert saved_digests(tmp_path / "end") == undisturbed
 
 
+def test_warning_before_the_end_saves_and_asks_for_more(tmp_path):
+    """If this fails, a batch system's limit costs the steps since the last checkpoint, or the job that was requeued
+    begins at its beginning."""
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f'#!/bin/sh\nls "{tmp_path}/saved" >"{tmp_path}/there"\necho "$@" >"{tmp_path}/asked"\n')
+    scontrol.chmod(0o755)
+    environment = {"SLURM_JOB_ID": "4711", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    options = ["--local", "--workers", 2, "--servers", 2, "--page", "off", "--checkpoint", tmp_path / "saved",
+               "--checkpoint_every", "1h", "--", program("mnist"), *MNIST]
+    long = [word if word not in ("3", str(STEPS)) else "100000" for word in map(str, options)]
+    job = Job(tmp_path / "first", *long, environment=environment)
+    job.wait_for_output("step 47")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.wait(60) == 143
+    step = int(re.search(r"the job is saved at step (\d+)", job.stderr()).group(1))
+    assert steps_of(tmp_path / "saved") == {1: step}
+    assert (tmp_path / "asked").read_text() == "requeue 4711\n"
+    assert "manifest-1.json" in (tmp_path / "there").read_text()  # after the commit
+    again = Job(tmp_path / "again", *long, environment={**environment, "SLURM_RESTART_COUNT": "1"})
+    again.wait_for_output(f"goes on at step {step}")
+    again.process.send_signal(signal.SIGINT)
+    assert again.wait(60) == 130
+    assert steps_of(tmp_path / "saved") == {1: step}  # Ctrl-C does not wait for a checkpoint
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk")
 def test_full_disk_stops_no_training(undisturbed, tmp_path):
     """If this fails, a full disk ends the job, or takes the last good checkpoint with it."""

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -289,6 +290,37 @@ go_on_from_checkpoint(const struct launch_options *options, struct plan *plan)
     return true;
 }
 
+/* A batch system took the job back, and has begun it anew. */
+static bool
+was_requeued(void)
+{
+    const char *restarts = psi_environment("SLURM_RESTART_COUNT");
+
+    return restarts != NULL && strcmp(restarts, "0") != 0;
+}
+
+/* The batch system's time is up, and the job is saved: it asks to be run again. */
+static void
+ask_for_another_run(int code, uint64_t saved)
+{
+    const char *id = psi_environment("SLURM_JOB_ID");
+    const char *argv[] = {"scontrol", "requeue", id, NULL};
+    int status = 0;
+    pid_t pid;
+
+    if (code != SIGNALLED + SIGTERM || saved == 0 || id == NULL) {
+        return;
+    }
+    fprintf(stderr, "psd_run: saved at step %llu: scontrol requeue %s\n", (unsigned long long)saved,
+            id);
+    errno = posix_spawnp(&pid, argv[0], NULL, NULL, (char *const *)argv, environ);
+    if (errno != 0 || waitpid(pid, &status, 0) != pid || status != 0) {
+        fprintf(stderr,
+                "psd_run: scontrol requeue %s failed (%s): the job has to be run again by hand\n",
+                id, errno != 0 ? strerror(errno) : "see above");
+    }
+}
+
 static void
 begin_anew(struct multi_start *multi, const char *why)
 {
@@ -460,6 +492,7 @@ run_named(const struct launch_options *options, struct multi_start *multi, struc
     char *directory = NULL;
     struct page_args page;
     struct shown shown = {0};
+    uint64_t saved = 0;
     bool has_page;
     int code = 0;
 
@@ -477,9 +510,11 @@ run_named(const struct launch_options *options, struct multi_start *multi, struc
         entry->listener = -1; /* the one behind has it */
         return code;
     }
+    args->saved_p = &saved;
     code = run_attempts(options, multi, plan, args);
     shown_end(&shown);
     jobs_leave(entry);
+    ask_for_another_run(code, saved);
     free(directory);
     return code;
 }
@@ -539,6 +574,11 @@ begin(const struct launch_options *options, char *const *argv, struct multi_star
     }
     if (prepare_job(options, environ, multi != NULL ? &tasks : NULL, &prepared, &err) != PSD_OK) {
         return refuse(&err);
+    }
+    if (was_requeued() && options->resume == NULL &&
+        !go_on_from_checkpoint(options, &prepared.plan)) {
+        prepare_fini(&prepared);
+        return WATCH_CODE_CANNOT_START;
     }
     warn_of_overwritten(&prepared.plan);
     if (prepared.note[0] != '\0') {

@@ -159,10 +159,20 @@ write_directives(const struct launch_options *options, const struct shape *shape
     fprintf(stream,
             "#SBATCH --output=%s-%%j.out\n"
             "#SBATCH --open-mode=append\n"
-            "#SBATCH --requeue\n"
-            "# %d s before the time is up, workers that handle SIGUSR1 get it; the others go on.\n"
-            "#SBATCH --signal=B:USR1@%d\n",
-            name, WARNING_S, WARNING_S);
+            "#SBATCH --requeue\n",
+            name);
+    if (options->checkpoint != NULL) {
+        fprintf(stream,
+                "# %d s before the time is up, the job is saved, and asks to be run again.\n"
+                "#SBATCH --signal=B:TERM@%d\n",
+                WARNING_S, WARNING_S);
+    } else {
+        fprintf(stream,
+                "# %d s before the time is up, workers that handle SIGUSR1 get it; the others go "
+                "on.\n"
+                "#SBATCH --signal=B:USR1@%d\n",
+                WARNING_S, WARNING_S);
+    }
 }
 
 /* In names of options, - and _ are equal. */

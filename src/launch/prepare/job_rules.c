@@ -21,6 +21,7 @@ static_assert((int)WATCH_FAIL == PSI_DEATH_FAIL && (int)WATCH_CONTINUE == PSI_DE
 enum {
     LEAVE_MS = 10000, /* for servers, when the workers are done */
     LEAVE_TENSORFLOW_MS = 1000,
+    SAVE_MS = 30000, /* for a checkpoint, when the job is told to stop */
 };
 
 psd_status
@@ -168,6 +169,7 @@ job_rules(const struct launch_options *options, const struct psi_settings *setti
         .start_timeout_ms = settings->start_timeout_ms,
         .timeout_ms = (uint64_t)options->timeout_s * 1000,
         .leave_ms = leave_ms(options, plan),
+        .save_ms = options->checkpoint != NULL ? SAVE_MS : 0,
         .foreign = personality_is_foreign(plan->personality),
         .masterless = !personality_has_master(plan->personality),
         .leaders = plan_leaders(plan)};

@@ -124,6 +124,7 @@ cause_told(struct cause *cause, const struct psi_tiding *tiding)
     case PSI_TIDING_COPIED:
     case PSI_TIDING_PLACE:
     case PSI_TIDING_CROSSED:
+    case PSI_TIDING_SAVED:
     case PSI_TIDING_AWAITED: /* whoever starts it again forgives its end */
         break;
     case PSI_TIDING_DONE:

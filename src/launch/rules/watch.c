@@ -133,6 +133,21 @@ gathered(struct watch *watch, uint64_t now_ms)
     }
 }
 
+/* Whoever stops a job from outside (a batch system, at its limit) lets it save first; a person's Ctrl-C
+ * does not wait. */
+static bool
+saves_first(struct watch *watch, int number, uint64_t now_ms)
+{
+    if (number != SIGTERM || watch->config.save_ms == 0 || watch->save_until_ms != 0 ||
+        watch->phase != WATCH_RUNNING) {
+        return false;
+    }
+    watch->save_until_ms = now_ms + watch->config.save_ms;
+    watch->save_signal = number;
+    watch_tell_master(watch, &(struct psi_word){.kind = PSI_WORD_SAVE});
+    return true;
+}
+
 static void
 interrupted(struct watch *watch, int number, uint64_t now_ms)
 {
@@ -140,9 +155,18 @@ interrupted(struct watch *watch, int number, uint64_t now_ms)
         watch_end(watch, 0); /* asked twice: now */
         return;
     }
+    if (saves_first(watch, number, now_ms)) {
+        return;
+    }
     watch->cause = WATCH_CAUSE_INTERRUPT;
     watch->cause_code = 128 + number;
     watch_stop_next(watch, now_ms);
+}
+
+bool
+watch_is_saving(const struct watch *watch)
+{
+    return watch->save_until_ms != 0 && watch->phase == WATCH_RUNNING;
 }
 
 bool
@@ -432,6 +456,15 @@ kill_doomed(struct watch *watch, uint64_t now_ms)
     }
 }
 
+/* The checkpoint is there, or was waited for long enough: now the job is stopped. */
+static void
+saving_is_over(struct watch *watch, uint64_t now_ms)
+{
+    if (watch->phase == WATCH_RUNNING) {
+        interrupted(watch, watch->save_signal, now_ms);
+    }
+}
+
 void
 watch_told(struct watch *watch, const struct psi_tiding *tiding, uint64_t now_ms)
 {
@@ -457,6 +490,9 @@ watch_told(struct watch *watch, const struct psi_tiding *tiding, uint64_t now_ms
         watch->slots[slot].place = tiding->place;
     } else if (tiding->kind == PSI_TIDING_CROSSED && tiding->role == PSI_TIDING_SERVER) {
         watch->slots[slot].crossed[tiding->lane] = tiding->life;
+    } else if (tiding->kind == PSI_TIDING_SAVED && watch->save_until_ms != 0) {
+        watch->saved_step = tiding->step;
+        saving_is_over(watch, now_ms);
     } else if (tiding->kind == PSI_TIDING_END && watch->phase >= WATCH_RUNNING) {
         watch_ask(watch, now_ms);
     }
@@ -538,6 +574,9 @@ watch_tick(struct watch *watch, uint64_t now_ms)
         tell_late(watch, now_ms);
     }
     watch_late_words(watch, now_ms);
+    if (watch->save_until_ms != 0 && now_ms >= watch->save_until_ms) {
+        saving_is_over(watch, now_ms);
+    }
     if (watch->phase == WATCH_LEAVING) {
         watch_master_spare(watch, now_ms);
     }
@@ -583,6 +622,7 @@ watch_deadline(const struct watch *watch)
     }
     earlier(&until_ms, phase == WATCH_RUNNING && first_late(watch) != 0, watch->late_ms);
     earlier(&until_ms, phase == WATCH_RUNNING, watch->service_left_deadline_ms);
+    earlier(&until_ms, phase == WATCH_RUNNING && watch->save_until_ms != 0, watch->save_until_ms);
     earlier(&until_ms, true, watch_next_due(watch));
     earlier(&until_ms, watch_is_rolling(watch), watch->rolling.deadline_ms);
     earlier(&until_ms, phase < WATCH_STOPPING, watch->absence_ms);

@@ -44,10 +44,11 @@ struct watch_config {
     uint64_t timeout_ms;        /* for the whole job; 0: any */
     uint32_t replace_ms;        /* for a lost machine with workers alone to come back; 0: it is
                                    not waited for */
-    uint32_t leave_ms;          /* for servers and master to leave once the workers are done */
-    bool foreign;     /* all run the user's command: nobody joins, everything starts at once */
-    bool masterless;  /* slot 0 is empty; only of foreign jobs, which may lack servers, too */
-    uint32_t leaders; /* the first of the workers, with whose end the job is done; 0: all */
+    uint32_t save_ms;  /* for a checkpoint before SIGTERM stops the job; 0: there are none */
+    uint32_t leave_ms; /* for servers and master to leave once the workers are done */
+    bool foreign;      /* all run the user's command: nobody joins, everything starts at once */
+    bool masterless;   /* slot 0 is empty; only of foreign jobs, which may lack servers, too */
+    uint32_t leaders;  /* the first of the workers, with whose end the job is done; 0: all */
 };
 
 /* Orders. Processes are numbered by slot: role.h. Hooks return at once and call nothing back. */
@@ -157,6 +158,9 @@ struct watch {
     uint64_t joined_ms;   /* when the first worker joined; UINT64_MAX: none has */
     uint64_t late_ms;     /* when to tell who has not joined; UINT64_MAX: never */
     uint64_t absence_ms;  /* when to decide about workers that ended unjoined; UINT64_MAX: never */
+    uint64_t save_until_ms; /* it was asked to stop, and saves first, until then; 0: it does not */
+    int save_signal;        /* ... by this */
+    uint64_t saved_step;    /* what came of it; 0: nothing */
     enum launch_role stopping;
     bool killed; /* WATCH_STOPPING: this role had its time */
 

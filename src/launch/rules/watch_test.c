@@ -89,15 +89,13 @@ order_move(void *context, uint32_t slot, uint32_t machine)
 }
 
 /* "g2.5": the server in slot 2 is gone, life 5; "d1": worker 1 is done, "x1": is dead; "c2.7": number 7 of the server in
- * slot 2 is crossed out, of its first lane ("n3" before it: of lane 3); "a": that is all. */
+ * slot 2 is crossed out, of its first lane ("n3" before it: of lane 3); "v": save; "a": that is all. */
 static void
 order_tell_master(void *context, const struct psi_word *word)
 {
-    static const char letters[] = {[PSI_WORD_GONE] = 'g',
-                                   [PSI_WORD_DONE] = 'd',
-                                   [PSI_WORD_DEAD] = 'x',
-                                   [PSI_WORD_CROSSED] = 'c',
-                                   [PSI_WORD_ALL] = 'a'};
+    static const char letters[] = {
+        [PSI_WORD_GONE] = 'g',    [PSI_WORD_DONE] = 'd', [PSI_WORD_DEAD] = 'x',
+        [PSI_WORD_CROSSED] = 'c', [PSI_WORD_SAVE] = 'v', [PSI_WORD_ALL] = 'a'};
     const bool is_server = word->kind == PSI_WORD_GONE || word->kind == PSI_WORD_CROSSED;
 
     if (word->lane > 0) {
@@ -1468,6 +1466,50 @@ test_second_interrupt_kills(void **state)
     finish(&job, 143, WATCH_CAUSE_INTERRUPT, 0);
 }
 
+/* If this fails, a batch system's warning costs the steps since the last checkpoint, or Ctrl-C waits for a
+ * disk. */
+static void
+test_a_warning_lets_the_job_save_first(void **state)
+{
+    const struct psi_tiding saved = {
+        .kind = PSI_TIDING_SAVED, .role = PSI_TIDING_MASTER, .step = 12};
+    struct job job;
+
+    (void)state;
+    run(&job, WATCH_FAIL);
+    job.watch.config.save_ms = 30000;
+    tell(&job, WATCH_INTERRUPTED, 0, 0, SIGTERM);
+    expect(&job, "v0");
+    assert_true(watch_is_saving(&job.watch));
+    watch_told(&job.watch, &saved, job.now_ms);
+    expect(&job, "t3 t4");
+    assert_int_equal(job.watch.saved_step, 12);
+    finish(&job, 143, WATCH_CAUSE_INTERRUPT, 0);
+
+    run(&job, WATCH_FAIL);
+    job.watch.config.save_ms = 30000;
+    tell(&job, WATCH_INTERRUPTED, 0, 0, SIGTERM);
+    expect(&job, "v0");
+    assert_int_equal(watch_deadline(&job.watch), job.now_ms + 30000);
+    watch_tick(&job.watch, job.now_ms + 30000); /* no word: it has waited long enough */
+    expect(&job, "t3 t4");
+    finish(&job, 143, WATCH_CAUSE_INTERRUPT, 0);
+
+    run(&job, WATCH_FAIL);
+    job.watch.config.save_ms = 30000;
+    tell(&job, WATCH_INTERRUPTED, 0, 0, SIGTERM);
+    expect(&job, "v0");
+    tell(&job, WATCH_INTERRUPTED, 0, 0, SIGTERM); /* said twice */
+    expect(&job, "t3 t4");
+    finish(&job, 143, WATCH_CAUSE_INTERRUPT, 0);
+
+    run(&job, WATCH_FAIL);
+    job.watch.config.save_ms = 30000;
+    tell(&job, WATCH_INTERRUPTED, 0, 0, SIGINT);
+    expect(&job, "t3 t4");
+    finish(&job, 130, WATCH_CAUSE_INTERRUPT, 0);
+}
+
 /* If this fails, a process that was being started when Ctrl-C came is forgotten. */
 static void
 test_interrupt_during_start(void **state)
@@ -2145,6 +2187,7 @@ main(void)
         cmocka_unit_test(test_delays_of_restarts),
         cmocka_unit_test(test_interrupt_stops_workers_then_servers_then_master),
         cmocka_unit_test(test_second_interrupt_kills),
+        cmocka_unit_test(test_a_warning_lets_the_job_save_first),
         cmocka_unit_test(test_interrupt_during_start),
         cmocka_unit_test(test_start_failures),
         cmocka_unit_test(test_machine_lost),

@@ -28,6 +28,9 @@ stop_job(struct run *run, bool at_once, const char *by)
         *run->args->signal_p = SIGINT; /* the user's own wish, for all that joined */
     }
     run_ask_last(run);
+    if (at_once) {
+        run->watch.config.save_ms = 0; /* no checkpoint first */
+    }
     run_tell(run, WATCH_INTERRUPTED, 0, SIGTERM);
     if (at_once) {
         run_tell(run, WATCH_INTERRUPTED, 0, SIGTERM);

@@ -117,6 +117,15 @@ handle_master_line(struct run *run, const char *line)
     if (tiding.kind == PSI_TIDING_LOST && tiding.role == PSI_TIDING_SERVER) {
         run->server_lost_ms = psi_monotonic_ms();
     }
+    if (tiding.kind == PSI_TIDING_SAVED && run->args->saved_p != NULL) {
+        *run->args->saved_p = tiding.step;
+    }
+    if (tiding.kind == PSI_TIDING_SAVED && tiding.step > 0) {
+        console_say(&run->console, "the job is saved at step %llu: --resume goes on from there",
+                    (unsigned long long)tiding.step);
+    } else if (tiding.kind == PSI_TIDING_SAVED) {
+        console_say(&run->console, "no checkpoint could be written: the master's log says why");
+    }
     watch_told(&run->watch, &tiding, psi_monotonic_ms());
     if (tiding.kind == PSI_TIDING_JOINED) {
         failovers_end(run, slot);

@@ -47,6 +47,14 @@ enum {
 /* --------------------------------------------------------------------------------- signals --- */
 
 static void
+say_stopping(struct run *run)
+{
+    console_say(&run->console, run->watch.phase < WATCH_STOPPING
+                                   ? "stopping the job; Ctrl-C again kills it at once"
+                                   : "killing what is left");
+}
+
+static void
 handle_signals(struct run *run)
 {
     struct signalfd_siginfo info;
@@ -70,11 +78,15 @@ handle_signals(struct run *run)
         if (run->args->signal_p != NULL) {
             *run->args->signal_p = number;
         }
-        console_say(&run->console, run->watch.phase < WATCH_STOPPING
-                                       ? "stopping the job; Ctrl-C again kills it at once"
-                                       : "killing what is left");
         run_ask_last(run);
+        say_stopping(run);
         run_tell(run, WATCH_INTERRUPTED, 0, number);
+        if (watch_is_saving(&run->watch)) {
+            console_say(&run->console,
+                        "... when a checkpoint is written, %u s at most; the signal again stops it "
+                        "without",
+                        run->watch.config.save_ms / 1000);
+        }
     }
 }
 
