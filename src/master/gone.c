@@ -99,10 +99,10 @@ master_heed(struct master *master, const struct psi_word *word)
                word->lane < PSI_LANES_MAX &&
                word->number > master->server[word->rank].crossed[word->lane]) {
         master->server[word->rank].crossed[word->lane] = word->number;
-    } else if (word->kind == PSI_WORD_SAVE) {
-        master_saving_hurry(master);
     } else if (word->kind == PSI_WORD_ALL) {
         master->is_reminded = true;
         master_wake_at(master, 0);
+    } else if (word->kind == PSI_WORD_SAVE) {
+        master_saving_hurry(master);
     }
 }

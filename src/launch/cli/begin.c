@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +19,7 @@
 #include "base/fail.h"
 #include "base/monotonic.h"
 #include "config/environment.h"
+#include "launch/cli/again.h"
 #include "launch/cli/begin_page.h"
 #include "launch/cli/dry_run.h"
 #include "launch/cli/print_cluster.h"
@@ -28,7 +28,6 @@
 #include "launch/link/jobs.h"
 #include "launch/link/secret.h"
 #include "launch/multi/multi_start.h"
-#include "launch/prepare/checkpoints.h"
 #include "launch/prepare/prepare.h"
 #include "launch/prepare/what_runs.h"
 #include "launch/rules/watch_restart.h"
@@ -273,54 +272,6 @@ wants_restart(const struct launch_options *options, int code, uint32_t attempt)
     return options->restart != LAUNCH_RESTART_EXIT_CODE || code >= SIGNALLED;
 }
 
-/* From the last checkpoint, if there is one: an attempt may have failed before it wrote any. What is
- * there and damaged is not passed over in silence. */
-static bool
-go_on_from_checkpoint(const struct launch_options *options, struct plan *plan)
-{
-    struct psd_error err = {0};
-
-    if (options->checkpoint == NULL || !checkpoints_any(options->checkpoint)) {
-        return true;
-    }
-    if (checkpoints_resume(options->checkpoint, plan, &err) != PSD_OK) {
-        fprintf(stderr, "psd_run: the job cannot start again from its checkpoints: %s\n", err.text);
-        return false;
-    }
-    return true;
-}
-
-/* A batch system took the job back, and has begun it anew. */
-static bool
-was_requeued(void)
-{
-    const char *restarts = psi_environment("SLURM_RESTART_COUNT");
-
-    return restarts != NULL && strcmp(restarts, "0") != 0;
-}
-
-/* The batch system's time is up, and the job is saved: it asks to be run again. */
-static void
-ask_for_another_run(int code, uint64_t saved)
-{
-    const char *id = psi_environment("SLURM_JOB_ID");
-    const char *argv[] = {"scontrol", "requeue", id, NULL};
-    int status = 0;
-    pid_t pid;
-
-    if (code != SIGNALLED + SIGTERM || saved == 0 || id == NULL) {
-        return;
-    }
-    fprintf(stderr, "psd_run: saved at step %llu: scontrol requeue %s\n", (unsigned long long)saved,
-            id);
-    errno = posix_spawnp(&pid, argv[0], NULL, NULL, (char *const *)argv, environ);
-    if (errno != 0 || waitpid(pid, &status, 0) != pid || status != 0) {
-        fprintf(stderr,
-                "psd_run: scontrol requeue %s failed (%s): the job has to be run again by hand\n",
-                id, errno != 0 ? strerror(errno) : "see above");
-    }
-}
-
 static void
 begin_anew(struct multi_start *multi, const char *why)
 {
@@ -359,7 +310,7 @@ run_attempts(const struct launch_options *options, struct multi_start *multi, st
             begin_anew(multi, "somebody took the port of a worker");
             continue;
         }
-        if (!wants_restart(options, code, args->attempt) || !go_on_from_checkpoint(options, plan)) {
+        if (!wants_restart(options, code, args->attempt) || !again_from_checkpoint(options, plan)) {
             if (multi != NULL) {
                 multi_start_over(multi, code);
             }
@@ -514,7 +465,7 @@ run_named(const struct launch_options *options, struct multi_start *multi, struc
     code = run_attempts(options, multi, plan, args);
     shown_end(&shown);
     jobs_leave(entry);
-    ask_for_another_run(code, saved);
+    again_ask(code, saved);
     free(directory);
     return code;
 }
@@ -575,8 +526,8 @@ begin(const struct launch_options *options, char *const *argv, struct multi_star
     if (prepare_job(options, environ, multi != NULL ? &tasks : NULL, &prepared, &err) != PSD_OK) {
         return refuse(&err);
     }
-    if (was_requeued() && options->resume == NULL &&
-        !go_on_from_checkpoint(options, &prepared.plan)) {
+    if (again_was_requeued() && options->resume == NULL &&
+        !again_from_checkpoint(options, &prepared.plan)) {
         prepare_fini(&prepared);
         return WATCH_CODE_CANNOT_START;
     }

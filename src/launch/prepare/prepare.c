@@ -562,9 +562,7 @@ prepare_job(const struct launch_options *options, char *const *environment,
     if (status == PSD_OK) {
         hand_on_settings(&work);
         status = checkpoints_settle(options, work.plan, err);
-    }
-    if (status == PSD_OK) {
-        status = plan_build(work.plan, &work.sources, err);
+        status = status == PSD_OK ? plan_build(work.plan, &work.sources, err) : status;
     }
     status = status == PSD_OK ? check_gpus(&prepared_p->layout, work.plan, err) : status;
     if (status == PSD_OK && work.has_machines) {

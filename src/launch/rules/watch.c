@@ -19,6 +19,7 @@
 #include "launch/rules/watch_rolling.h"
 #include "launch/rules/watch_servers.h"
 #include "launch/rules/watch_steps.h"
+#include "launch/rules/watch_stop.h"
 
 enum {
     SERVER_LEFT_MS = 2000,   /* between a server leaving well and the master doing the same */
@@ -131,42 +132,6 @@ gathered(struct watch *watch, uint64_t now_ms)
     for (uint32_t slot = watch->config.masterless ? 1 : 0; slot < watch_slot_count(watch); slot++) {
         watch_start(watch, slot);
     }
-}
-
-/* Whoever stops a job from outside (a batch system, at its limit) lets it save first; a person's Ctrl-C
- * does not wait. */
-static bool
-saves_first(struct watch *watch, int number, uint64_t now_ms)
-{
-    if (number != SIGTERM || watch->config.save_ms == 0 || watch->save_until_ms != 0 ||
-        watch->phase != WATCH_RUNNING) {
-        return false;
-    }
-    watch->save_until_ms = now_ms + watch->config.save_ms;
-    watch->save_signal = number;
-    watch_tell_master(watch, &(struct psi_word){.kind = PSI_WORD_SAVE});
-    return true;
-}
-
-static void
-interrupted(struct watch *watch, int number, uint64_t now_ms)
-{
-    if (watch->phase == WATCH_STOPPING || watch->phase == WATCH_ENDING) {
-        watch_end(watch, 0); /* asked twice: now */
-        return;
-    }
-    if (saves_first(watch, number, now_ms)) {
-        return;
-    }
-    watch->cause = WATCH_CAUSE_INTERRUPT;
-    watch->cause_code = 128 + number;
-    watch_stop_next(watch, now_ms);
-}
-
-bool
-watch_is_saving(const struct watch *watch)
-{
-    return watch->save_until_ms != 0 && watch->phase == WATCH_RUNNING;
 }
 
 bool
@@ -456,15 +421,6 @@ kill_doomed(struct watch *watch, uint64_t now_ms)
     }
 }
 
-/* The checkpoint is there, or was waited for long enough: now the job is stopped. */
-static void
-saving_is_over(struct watch *watch, uint64_t now_ms)
-{
-    if (watch->phase == WATCH_RUNNING) {
-        interrupted(watch, watch->save_signal, now_ms);
-    }
-}
-
 void
 watch_told(struct watch *watch, const struct psi_tiding *tiding, uint64_t now_ms)
 {
@@ -492,7 +448,7 @@ watch_told(struct watch *watch, const struct psi_tiding *tiding, uint64_t now_ms
         watch->slots[slot].crossed[tiding->lane] = tiding->life;
     } else if (tiding->kind == PSI_TIDING_SAVED && watch->save_until_ms != 0) {
         watch->saved_step = tiding->step;
-        saving_is_over(watch, now_ms);
+        watch_saving_over(watch, now_ms);
     } else if (tiding->kind == PSI_TIDING_END && watch->phase >= WATCH_RUNNING) {
         watch_ask(watch, now_ms);
     }
@@ -536,7 +492,7 @@ watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_m
         exited(watch, event, now_ms);
         break;
     case WATCH_INTERRUPTED:
-        interrupted(watch, event->signal, now_ms);
+        watch_interrupted(watch, event->signal, now_ms);
         break;
     case WATCH_MACHINE_LOST:
         watch_machine_lost(watch, event, now_ms);
@@ -575,7 +531,7 @@ watch_tick(struct watch *watch, uint64_t now_ms)
     }
     watch_late_words(watch, now_ms);
     if (watch->save_until_ms != 0 && now_ms >= watch->save_until_ms) {
-        saving_is_over(watch, now_ms);
+        watch_saving_over(watch, now_ms);
     }
     if (watch->phase == WATCH_LEAVING) {
         watch_master_spare(watch, now_ms);

@@ -35,7 +35,4 @@ bool watch_was_plain(const struct watch *watch);
 /* The exit code of psd_run, final in WATCH_ENDED. */
 int watch_exit_code(const struct watch *watch);
 
-/* Asked to stop, it waits for a checkpoint first. */
-bool watch_is_saving(const struct watch *watch);
-
 #endif

@@ -22,6 +22,7 @@
 #include "launch/rules/watch_master.h"
 #include "launch/rules/watch_restart.h"
 #include "launch/rules/watch_rolling.h"
+#include "launch/rules/watch_stop.h"
 
 struct orders {
     char text[512];

@@ -8,6 +8,7 @@
  */
 #include "launch/run/run.h"
 #include "launch/rules/watch_master.h"
+#include "launch/rules/watch_stop.h"
 
 #include <errno.h>
 #include <poll.h>
