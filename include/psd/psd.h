@@ -272,7 +272,7 @@ PSD_API size_t psd_table_element_bytes(const psd_table *table);
  * The step this worker has to push next:
  *   - 0 in a new job;
  *   - the saved step after psd_load(), for all open tables but PSD_USE_SUM tables that were pushed
- *     before;
+ *     before; and in a job that goes on from a checkpoint (psd_run --resume), from the start;
  *   - the step to repeat, in a replacement;
  *   - the current step, for a worker whose contribution was dropped, by this table or by another
  *     one with as many backup workers.

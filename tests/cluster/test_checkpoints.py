@@ -77,6 +77,44 @@ def test_resumed_job_ends_with_the_same_bits(checkpointed, undisturbed, tmp_path
     assert saved_digests(tmp_path / "end") == undisturbed
 
 
+# Values that rank 0 gives, a chunk and a bit of them; two states; a master of a narrow type.
+KINDS = """
+import array, sys
+import psdlib
+context = psdlib.Context()
+count, steps = 70000, 3000
+first = array.array("f", [3.0]) * count
+given = {"values": first.buffer_info()[0]} if context.rank == 0 else {}
+wide = context.table("wide", [count], rule=psdlib.ADAM, rule_args={"learning_rate": 0.01}, init=psdlib.RANK0, **given)
+narrow = context.table("narrow", [9], dtype=psdlib.BF16, rule=psdlib.MOMENTUM,
+                       rule_args={"learning_rate": 0.01, "momentum": 0.5}, init=psdlib.CONSTANT, init_value=1.0)
+values = array.array("f", [0]) * count
+halves = array.array("H", [0]) * 9
+gradients = [array.array("f", [0.1 * i + context.rank]) * count for i in range(7)]
+ones = array.array("H", [0x3f80]) * 9
+print("begins at", wide.step(), narrow.step(), flush=True)
+for step in range(wide.step(), steps):
+    wide.push_pull(step, gradients[step % 7], values).wait()
+    narrow.push_pull(step, ones, halves).wait()
+if context.rank == 0:
+    context.save("end", steps)
+context.close()
+"""
+
+
+def test_every_kind_of_table_goes_on(tmp_path):
+    """If this fails, optimizer state, the master of a narrow table, or values that rank 0 gave are lost when a job goes on."""
+    jobs = []
+    for name, options in [("whole", ["--checkpoint", tmp_path / "saved", "--checkpoint_every", "700steps"]),
+                          ("resumed", ["--resume", tmp_path / "saved", "--servers", 3])]:
+        job = Job(tmp_path / name, "--page", "off", "--workers", 2, *options, "--", sys.executable, "-c", KINDS)
+        jobs.append(ended_well(job))
+    step = max(steps_of(tmp_path / "saved").values())
+    assert step % 700 == 0
+    assert f"begins at {step} {step}" in jobs[1].stdout()
+    assert saved_digests(tmp_path / "resumed" / "end") == saved_digests(tmp_path / "whole" / "end")
+
+
 def test_what_a_worker_saves_is_the_same_file(checkpointed, tmp_path):
     """If this fails, psd_save and the servers write the same step in two ways."""
     step = max(steps_of(checkpointed).values())
