@@ -239,6 +239,16 @@ def test_warning_before_the_end_saves_and_asks_for_more(tmp_path):
     assert steps_of(tmp_path / "saved") == {1: step}  # Ctrl-C does not wait for a checkpoint
 
 
+@pytest.mark.parametrize("options, signalled", [(["--checkpoint", "/shared/saved"], "TERM"), ([], "USR1")])
+def test_emitted_script_asks_for_the_warning(tmp_path, options, signalled):
+    """If this fails, Slurm ends a job at its limit without a word, and what it did since its last checkpoint is lost."""
+    script = subprocess.run([program("psd_run"), "--emit", "sbatch", "--workers", "2", *options, "true"], cwd=tmp_path,
+                            capture_output=True, text=True, timeout=30, check=True).stdout
+    assert re.search(rf"^#SBATCH --signal=B:{signalled}@\d+$", script, re.M)
+    assert "#SBATCH --requeue" in script
+    assert not options or "--checkpoint" in script.splitlines()[-1]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk")
 def test_full_disk_stops_no_training(undisturbed, tmp_path):
     """If this fails, a full disk ends the job, or takes the last good checkpoint with it."""
