@@ -362,7 +362,8 @@ PSD_API psd_status psd_free(psd_context *context, void *memory);
  * one contiguous tensor, zero before the first. When the server is on the same host and updates all
  * workers together (staleness 0, no backup workers), these are the server's own values, read in
  * place. Otherwise, and for tables too small to matter, they are copied here. Read only, valid
- * until psd_close().
+ * until psd_close(). Sums of a job that outlives its servers are kept here: should a server die,
+ * they are shown to its other life, for workers that lack them.
  *
  * Values in the view may change as soon as this worker pushes the next step of the table. When the
  * job has gone on without a worker, that worker may see them change at any time. Its next call then
