@@ -2,6 +2,7 @@
 """kill -9 and SIGSTOP of servers of a job that only sums: it goes on, and no bit changes; and who is told what when it
 cannot."""
 
+import itertools
 import json
 import os
 import re
@@ -33,8 +34,7 @@ def kill(job, name, times):
                  f"{name} is back\n{job.stderr()}")
 
 
-@pytest.mark.parametrize("memory", ["ordinary", "region"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way, memory", [*itertools.product(WAYS, ["ordinary", "region"]), ("tcp", "view")])
 @pytest.mark.parametrize("servers", [1, 2])
 def test_server_killed_changes_no_bit(start, way, servers, memory):
     """If this fails, the death of a server ends a job that only sums, or changes what it computes."""
