@@ -276,17 +276,16 @@ static void
 log_whole(const struct master *master, const struct member *lane)
 {
     char copies[MASTER_COPIES_TEXT];
+    char process[64] = "";
 
-    master_copies_name(&master->server[lane->rank], copies);
     if (master_is_guest(master, lane)) {
-        psi_log(master->log, PSI_LOG_INFO, "COPY-WHOLE",
-                "the part of server %u, which is in server %u, has a copy in %s: one of both may "
-                "die, and nothing is lost",
-                lane->rank, master_process_index(master, lane), copies);
-        return;
+        snprintf(process, sizeof(process), " (in the process of server %u)",
+                 master_process_index(master, lane));
     }
+    master_copies_name(&master->server[lane->rank], copies);
     psi_log(master->log, PSI_LOG_INFO, "COPY-WHOLE",
-            "server %u has a copy in %s: it may die, and nothing is lost", lane->rank, copies);
+            "server %u%s has a copy in %s: it may die, and nothing is lost", lane->rank, process,
+            copies);
 }
 
 psd_status

@@ -194,8 +194,7 @@ test_a_process_with_a_part_that_nobody_has_is_not_deposed(void **state)
     (void)hear_pair(job.bed->lane[0], &job.number[0]);
     assert_null(hear(job.bed->lane[1], PSI_FRAME_PAIR));
     call_eligible(&job, 0);
-    assert_true(
-        logged(job.bed, "the part of server 0, which is in server 1, has a copy in server 0"));
+    assert_true(logged(job.bed, "server 0 (in the process of server 1) has a copy in server 0"));
     pass_ms(job.bed, 2500, job.bed->lane[0]);
     assert_true(logged(job.bed, "MEMBER-SILENT server 0"));
     assert_false(logged(job.bed, "server 0 (test://copy) lost"));

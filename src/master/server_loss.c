@@ -20,6 +20,8 @@
 #include "base/fail.h"
 #include "master/state.h"
 
+enum { PROCESS_TEXT = PSI_ADDRESS_MAX + 64 };
+
 bool
 master_survives(const struct master *master)
 {
@@ -208,31 +210,24 @@ lose_newcomer(struct master *master, struct member *lane, enum psi_loss loss, co
     master_wake_at(master, 0);
 }
 
-/* part: "" or which of its lanes. A process that had taken over another server's part is called by its own number. */
+/* Where it was: the process of another server is called by its own number. */
 static void
-log_promotion(const struct master *master, const struct member *lane, const char *part,
-              const char *reason)
+name_process(const struct master *master, const struct member *lane, char text_p[PROCESS_TEXT])
 {
-    char copies[MASTER_COPIES_TEXT];
-
-    master_copies_name(&master->server[lane->rank], copies);
     if (master_is_guest(master, lane)) {
-        psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST",
-                "server %u (%s), which had the part of server %u%s, lost: %s; the copy of that "
-                "part in %s takes over, and nothing is lost",
-                master_process_index(master, lane), lane->address, lane->rank, part, reason,
-                copies);
-        return;
+        snprintf(text_p, PROCESS_TEXT, "in the process of server %u, %s",
+                 master_process_index(master, lane), lane->address);
+    } else {
+        snprintf(text_p, PROCESS_TEXT, "%s", lane->address);
     }
-    psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST",
-            "server %u (%s)%s lost: %s; its copy in %s takes its places, and nothing is lost",
-            lane->rank, lane->address, part, reason, copies);
 }
 
 static void
 log_loss(const struct master *master, const struct member *lane, const char *reason)
 {
     const struct server *server = &master->server[lane->rank];
+    char copies[MASTER_COPIES_TEXT];
+    char process[PROCESS_TEXT];
     char part[64] = "";
 
     if (master_count_lanes(server, PSD_NODE_LOST) < server->lanes) {
@@ -240,7 +235,11 @@ log_loss(const struct master *master, const struct member *lane, const char *rea
                  master_count_lanes(server, PSD_NODE_LOST), server->lanes);
     }
     if (master_pair_of(master, lane)->is_promoting) {
-        log_promotion(master, lane, part, reason);
+        name_process(master, lane, process);
+        master_copies_name(server, copies);
+        psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST",
+                "server %u (%s)%s lost: %s; its copy in %s takes its places, and nothing is lost",
+                lane->rank, process, part, reason, copies);
         return;
     }
     if (master_is_guest(master, lane)) {

@@ -303,7 +303,8 @@ test_lanes_of_a_server_die_with_their_process_alone(void **state)
     kill_process(&job, 1, second, 3);
     assert_false(is_over(job.bed));
     assert_false(is_gone(kept));
-    assert_true(logged(job.bed, "which had the part of server 0, 1 of its 2 lanes, lost: "));
+    assert_true(logged(job.bed, "MEMBER-LOST server 0 (in the process of server 1, "));
+    assert_true(logged(job.bed, "), 1 of its 2 lanes lost: "));
     for (uint32_t i = 0; i < 3; i++) {
         (void)take_any_place(&job, 2);
         assert_true(job.bed->lane[1] == kept);
