@@ -94,7 +94,8 @@ struct psi_loan {
  * on_close. NULL discards it (on_frame is still called, with payload NULL).
  *
  * A lent payload is here already. The owner may keep it: it sets `keep`, on_frame gets `lent`, and
- * from then on the owner has the loan.
+ * from then on the owner has the loan. If it also says `into`, the payload is copied there all the
+ * same.
  */
 struct psi_sink {
     void *into;
@@ -102,6 +103,12 @@ struct psi_sink {
     struct psi_loan *loan;
     bool stays; /* lent as stable: it is the sender's own memory, not a copy for this frame */
     bool keep;
+
+    /* The owner allows that on_head of further frames of this connection comes before on_frame of
+     * this one, as long as those allow it too: their payloads are brought home together. on_prefix is
+     * called once more before on_frame then. Nothing else happens in between, but the end of the
+     * connection. */
+    bool apart;
 };
 
 /*

@@ -862,6 +862,9 @@ begin_loan(struct net_end *to, struct net_frame *frame, struct psd_error *err)
     frame->sink = sink.into;
     if (status == PSD_OK && sink.keep) {
         to->link->net->sim->counters.loans_kept++;
+        if (sink.into != NULL) {
+            memcpy(sink.into, sink.lent, size.payload_bytes);
+        }
         frame->sink = (uint8_t *)(uintptr_t)sink.lent;
         frame->loan = NULL; /* the owner's */
     }

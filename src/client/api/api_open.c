@@ -80,6 +80,7 @@ open_config(const struct psd_open_args *given, struct psi_client_config *config,
     config->checksum = settings.payload_checksum != 0;
     config->lends = settings.transport == PSI_TRANSPORT_AUTO;
     config->spin_us = settings.spin_us;
+    config->copy_threads = settings.copy_threads;
     if (config->lends && settings.hierarchy == PSI_HIERARCHY_AUTO) {
         config->host = psi_machine_guess();
         config->host_address = "tcp://127.0.0.1:0";

@@ -34,6 +34,7 @@ struct psd_context {
     char *master_file; /* owned; NULL: nobody says where the master is */
     struct psi_loop *loop;
     struct psi_client *client; /* guarded by lock */
+    struct psi_crew *crew;     /* owned, immutable: helps with large tensors; NULL: nobody does */
 
     pthread_mutex_t lock;
     pthread_cond_t waiters_turn; /* somebody's operation ended, or the loop is free */

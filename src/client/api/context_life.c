@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cores.h"
+#include "base/crew.h"
 #include "base/fail.h"
 #include "client/api/context.h"
 #include "client/api/memory.h"
@@ -175,6 +177,20 @@ find_master_file(const struct psi_client_config *config)
     return file != NULL && is_ours && !config->observer ? strdup(file) : NULL;
 }
 
+/* Without memory for it everything is done by the program's threads. */
+static void
+gather_crew(psd_context *context, const struct psi_client_config *config)
+{
+    const uint32_t threads = config->copy_threads != 0
+                                 ? config->copy_threads
+                                 : psi_spare_threads(psi_client_workers_here(context->client));
+
+    if (threads > 1) {
+        context->crew = psi_crew_create(threads, config->spin_us);
+        psi_loop_take_crew(context->loop, context->crew);
+    }
+}
+
 psd_status
 psi_context_create(const struct psi_client_config *config, const struct psi_secret_source *source,
                    psd_context **context_p, struct psd_error *err)
@@ -212,6 +228,7 @@ psi_context_create(const struct psi_client_config *config, const struct psi_secr
         status = config->observer ? PSD_OK : join_job(context, source, err);
     }
     if (status == PSD_OK && !config->observer) {
+        gather_crew(context, config);
         status = start_thread(context, err);
     }
     if (status != PSD_OK) {
@@ -260,6 +277,7 @@ psi_context_destroy(psd_context *context)
     if (context->loop != NULL) {
         psi_loop_destroy(context->loop);
     }
+    psi_crew_destroy(context->crew);
     psi_regions_destroy(context);
     psi_tls_destroy(context->tls);
     psi_secret_destroy(context->secret);

@@ -464,13 +464,40 @@ lend_head(struct psi_conn *conn, const uint8_t head[PSI_FRAME_BYTES], const void
     assert_int_equal(conn->events->on_prefix(conn->owner, conn, head, &size, NULL), PSD_OK);
     assert_int_equal(conn->events->on_head(conn->owner, conn, head, PSI_FRAME_BYTES, &sink, NULL),
                      PSD_OK);
+    if (sink.into != NULL) {
+        memcpy(sink.into, memory, BED_CHUNK_BYTES);
+    }
     if (!sink.keep) {
-        if (sink.into != NULL) {
-            memcpy(sink.into, memory, BED_CHUNK_BYTES);
-        }
         loan->give_back(loan);
     }
     return sink;
+}
+
+void
+bed_lend_both(struct client_bed *bed, uint32_t lane, const struct psi_frame *requests[2],
+              const void *const memory[2], struct psi_loan *const loans[2])
+{
+    struct psi_conn *conn = &bed_lane(bed, lane)->conn;
+    uint8_t head[2][PSI_FRAME_BYTES];
+    void *heard[2];
+
+    for (int i = 0; i < 2; i++) {
+        struct psi_sink sink;
+
+        encode_value(requests[i], 0, head[i]);
+        sink = lend_head(conn, head[i], memory[i], loans[i]);
+        assert_true(sink.apart);
+        heard[i] = sink.keep ? (void *)(uintptr_t)memory[i] : sink.into;
+    }
+    for (int i = 0; i < 2; i++) {
+        struct psi_frame_size size;
+
+        assert_int_equal(conn->events->on_prefix(conn->owner, conn, head[i], &size, NULL), PSD_OK);
+        assert_int_equal(conn->events->on_frame(conn->owner, conn, head[i], sizeof(head[i]),
+                                                heard[i], BED_CHUNK_BYTES, NULL),
+                         PSD_OK);
+    }
+    world_settle(&bed->world);
 }
 
 void
@@ -493,13 +520,15 @@ bed_lend(struct client_bed *bed, uint32_t lane, const struct psi_frame *request,
 
 void
 bed_lend_half(struct client_bed *bed, uint32_t lane, const struct psi_frame *request,
-              const void *memory, struct psi_loan *loan)
+              const void *memory, struct psi_loan *loan, bool last)
 {
     uint8_t head[PSI_FRAME_BYTES];
 
     encode_value(request, 0, head);
     (void)lend_head(&bed_lane(bed, lane)->conn, head, memory, loan);
-    bed_cut(bed, lane);
+    if (last) {
+        bed_cut(bed, lane);
+    }
 }
 
 void

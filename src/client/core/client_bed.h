@@ -115,9 +115,13 @@ void bed_half_value(struct client_bed *bed, uint32_t lane, const struct psi_fram
 void bed_lend(struct client_bed *bed, uint32_t lane, const struct psi_frame *request,
               const void *memory, struct psi_loan *loan, uint16_t flags);
 
-/* Its head is here; the connection ends before the rest is heard. */
+/* Two of them, of which the second begins before the first is heard. */
+void bed_lend_both(struct client_bed *bed, uint32_t lane, const struct psi_frame *requests[2],
+                   const void *const memory[2], struct psi_loan *const loans[2]);
+
+/* Its head is here; if it is the last, the connection ends before the rest is heard. */
 void bed_lend_half(struct client_bed *bed, uint32_t lane, const struct psi_frame *request,
-                   const void *memory, struct psi_loan *loan);
+                   const void *memory, struct psi_loan *loan, bool last);
 
 /* The lane says a frame about that table, chunk and step. */
 void bed_tell(struct client_bed *bed, uint32_t lane, uint8_t type, const struct psd_table *table,

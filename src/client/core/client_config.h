@@ -21,8 +21,9 @@ struct psi_client_config {
     bool lends;            /* shares memory with servers on this host */
     uint64_t host;         /* a guess at who else is on this host: has the same; 0: nobody asks */
     const char
-        *host_address; /* where others of this host may connect: "tcp://127.0.0.1:0"; copied */
-    uint32_t spin_us;  /* looks so long before it sleeps */
+        *host_address;     /* where others of this host may connect: "tcp://127.0.0.1:0"; copied */
+    uint32_t spin_us;      /* looks so long before it sleeps */
+    uint32_t copy_threads; /* that copy large tensors together; 0: as cores are free */
 
     /* Sets what only the process knows of itself, before metrics are told (optional). */
     void (*measure)(struct psi_metrics *metrics);

@@ -349,6 +349,18 @@ psi_client_job(const struct psi_client *client)
     return &client->job;
 }
 
+uint32_t
+psi_client_workers_here(const struct psi_client *client)
+{
+    const struct psi_view *view = &client->view;
+    uint32_t count = 0;
+
+    for (uint32_t rank = 0; client->config.host != 0 && rank < view->workers; rank++) {
+        count += view->worker[rank].member && view->worker[rank].host == client->config.host;
+    }
+    return count > 0 ? count : 1;
+}
+
 size_t
 psi_client_pending(const struct psi_client *client)
 {

@@ -39,6 +39,9 @@ const struct psd_error *psi_client_error(const struct psi_client *client); /* OV
 
 const struct psi_welcome *psi_client_job(const struct psi_client *client);
 
+/* Workers that may be on this one's host, itself among them: as far as they can be told apart. */
+uint32_t psi_client_workers_here(const struct psi_client *client);
+
 /* The operations still under way. */
 size_t psi_client_pending(const struct psi_client *client);
 

@@ -103,7 +103,7 @@ overwrite(struct result *result, const void *into)
 /* Over a line that may end halfway the result must not come into the gradient's place: the gradient
  * may be needed again. From a server of this host it comes at once. */
 psd_status
-psi_result_expect(struct lane_link *lane, const struct request *request, struct psi_sink *sink_p)
+psi_result_expect(struct lane_link *lane, struct request *request, struct psi_sink *sink_p)
 {
     const struct psd_op *op = request->op;
 
@@ -113,24 +113,15 @@ psi_result_expect(struct lane_link *lane, const struct request *request, struct 
     if (psi_result_is_viewed(lane, op)) {
         overwrite(&op->table->results[request->chunk], sink_p->into);
     } else if (lane->lends && sink_p->stays) {
-        lane->coming = (struct coming){.to = sink_p->into, .loan = sink_p->loan};
-        sink_p->into = NULL;
+        request->loan = sink_p->loan;
         sink_p->keep = true;
     } else if (!lane->lends && op->in_place) {
-        lane->coming = (struct coming){.to = sink_p->into};
+        lane->coming_to = sink_p->into;
+        sink_p->apart = false; /* there is room for one */
         sink_p->into = bounce(lane, psi_transfer_bytes(op, request->chunk));
         return sink_p->into != NULL ? PSD_OK : PSD_ERR_NO_MEMORY;
     }
     return PSD_OK;
-}
-
-void
-psi_result_not_coming(struct lane_link *lane)
-{
-    if (lane->coming.loan != NULL) {
-        lane->coming.loan->give_back(lane->coming.loan);
-    }
-    lane->coming = (struct coming){0};
 }
 
 /* ---- it is here ---------------------------------------------------------------------------- */
@@ -218,13 +209,14 @@ void
 psi_result_arrived(struct lane_link *lane, struct request *request, const void *payload)
 {
     const struct psi_frame *frame = &lane->peer.inbox.frame;
-    const struct coming coming = lane->coming;
+    struct psi_loan *loan = request->loan;
     struct psd_op *op = request->op;
     const uint32_t chunk = request->chunk;
 
-    lane->coming = (struct coming){0};
-    if (coming.to != NULL) {
-        psi_client_copy(lane->client, coming.to, payload, frame->payload_bytes);
+    request->loan = NULL;
+    if (lane->coming_to != NULL) {
+        psi_client_copy(lane->client, lane->coming_to, payload, frame->payload_bytes);
+        lane->coming_to = NULL;
     }
     if (psi_op_is_push(op)) {
         say_got(lane, op, chunk);
@@ -232,7 +224,7 @@ psi_result_arrived(struct lane_link *lane, struct request *request, const void *
     if (!is_for_caller(op)) {
         psi_request_answered(lane, request, PSD_OK, "", frame);
     } else if (psi_result_is_kept(lane, op)) {
-        if (!keep(lane, op, chunk, coming.loan, payload)) {
+        if (!keep(lane, op, chunk, loan, payload)) {
             no_memory(lane->client);
             return;
         }

@@ -187,11 +187,14 @@ value_sink(struct lane_link *lane, struct psi_sink *sink_p, struct psd_error *er
     const struct psd_op *op;
 
     sink_p->into = NULL;
-    lane->receiving = NULL;
     if (request == NULL) {
         return PSD_OK; /* its operation has ended: nobody wants it any more */
     }
     op = request->op;
+    if (request->receiving) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "VALUE of table %s chunk %u: it is coming already",
+                        op->table->spec.name, request->chunk);
+    }
     if (!psi_frame_wants_value(op->transfer.type) ||
         frame->payload_bytes != psi_transfer_bytes(op, request->chunk)) {
         return psi_fail(err, PSD_ERR_PROTOCOL,
@@ -199,7 +202,9 @@ value_sink(struct lane_link *lane, struct psi_sink *sink_p, struct psd_error *er
                         request->chunk, frame->payload_bytes,
                         (unsigned long long)psi_transfer_bytes(op, request->chunk));
     }
-    lane->receiving = request;
+    request->receiving = true;
+    lane->receiving++;
+    sink_p->apart = true;
     if (!place_value(lane, request, sink_p) || op->table->results == NULL ||
         psi_result_expect(lane, request, sink_p) == PSD_OK) {
         return PSD_OK;
@@ -230,9 +235,11 @@ value_arrived(struct lane_link *lane, const void *payload)
     if (request != NULL) {
         count_value(lane, request->op, frame->payload_bytes);
     }
-    if (request == NULL || lane->receiving != request) {
-        psi_result_not_coming(lane);
-    } else if (request->op->table->results != NULL) {
+    if (request == NULL || !request->receiving) {
+        lane->coming_to = NULL;
+        return;
+    }
+    if (request->op->table->results != NULL) {
         psi_result_arrived(lane, request, payload);
     } else {
         psi_request_answered(lane, request, PSD_OK, "", frame);
@@ -428,7 +435,7 @@ psi_lane_forget(struct psd_op *op)
         for (struct request *request = lane->first; request != NULL; request = next) {
             next = request->next;
             if (request->op == op) {
-                receiving = receiving || lane->receiving == request;
+                receiving = receiving || request->receiving;
                 unanswered++;
                 if (lane->is_self) {
                     psi_gather_withdraw(op, request->chunk);

@@ -68,6 +68,10 @@ bool psi_lane_send_chunk(struct lane_link *lane, struct psd_op *op, uint32_t chu
 psd_status psi_request_send(struct lane_link *lane,
                             const struct request *request); /* again, after a cut */
 void psi_request_free(struct lane_link *lane, struct request *request);
+
+/* What was coming in for it does not come, or nobody wants it any more; for all of a lane. */
+void psi_request_not_receiving(struct lane_link *lane, struct request *request);
+void psi_lane_not_receiving(struct lane_link *lane);
 void psi_lane_break(struct lane_link *lane, const char *why);
 
 /* Takes everything unanswered back: it has not been sent. */

@@ -111,6 +111,26 @@ request_create(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
 }
 
 void
+psi_request_not_receiving(struct lane_link *lane, struct request *request)
+{
+    lane->receiving -= request->receiving;
+    request->receiving = false;
+    if (request->loan != NULL) {
+        request->loan->give_back(request->loan);
+        request->loan = NULL;
+    }
+}
+
+void
+psi_lane_not_receiving(struct lane_link *lane)
+{
+    for (struct request *request = lane->first; lane->receiving > 0; request = request->next) {
+        psi_request_not_receiving(lane, request);
+    }
+    lane->coming_to = NULL;
+}
+
+void
 psi_request_free(struct lane_link *lane, struct request *request)
 {
     lane->used -= request->push_cost;
@@ -129,9 +149,7 @@ psi_request_free(struct lane_link *lane, struct request *request)
         lane->last = request->prev;
     }
     psi_part_of(lane, request->op)->unanswered--;
-    if (lane->receiving == request) {
-        lane->receiving = NULL;
-    }
+    psi_request_not_receiving(lane, request);
     if (lane->resend == request) {
         lane->resend = request->next;
     }

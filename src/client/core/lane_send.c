@@ -122,7 +122,7 @@ psi_lanes_room_tick(struct psi_client *client, uint64_t now_ns)
         }
         if (now_ns < lane->room_ns) {
             room_check_at(lane, lane->room_ns);
-        } else if (lane->receiving != NULL) {
+        } else if (lane->receiving > 0) {
             room_check_at(lane, now_ns + ROOM_NS); /* a slow line */
         } else {
             free_room(lane);

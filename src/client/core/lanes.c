@@ -96,9 +96,8 @@ on_down(void *owner, struct psi_peer *peer, const struct psd_error *reason)
     (void)peer;
     lane->client->lanes_up--;
     psi_reach_down(lane, reason);
-    lane->receiving = NULL;
+    psi_lane_not_receiving(lane);
     psi_got_lost(lane);
-    psi_result_not_coming(lane);
     psi_share_lane_down(lane);
 }
 
@@ -263,7 +262,7 @@ psi_lanes_stop(struct psi_client *client)
 {
     for (uint32_t i = 0; client->lanes != NULL && i <= client->lane_count; i++) {
         psi_peer_close(&client->lanes[i]->peer);
-        psi_result_not_coming(client->lanes[i]);
+        psi_lane_not_receiving(client->lanes[i]);
         free(client->lanes[i]->bounce);
         free(client->lanes[i]->got);
         free((void *)client->lanes[i]->requests);

@@ -54,7 +54,7 @@ psi_result_is_kept(const struct lane_link *lane, const struct psd_op *op)
 }
 
 /* A value is coming: where it goes, if not straight to its caller. PSD_ERR_NO_MEMORY: nowhere. */
-psd_status psi_result_expect(struct lane_link *lane, const struct request *request,
+psd_status psi_result_expect(struct lane_link *lane, struct request *request,
                              struct psi_sink *sink_p);
 
 /* It is here. The request is over. */
@@ -62,9 +62,6 @@ void psi_result_arrived(struct lane_link *lane, struct request *request, const v
 
 /* It lies in the memory of this host's sums, and stays there until the next one comes. */
 void psi_result_is_own(const struct psd_op *op, uint32_t chunk, const void *value);
-
-/* What was coming does not come, or nobody wants it any more. */
-void psi_result_not_coming(struct lane_link *lane);
 
 /* ---- hold.c */
 

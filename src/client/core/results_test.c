@@ -308,6 +308,99 @@ test_a_kept_loan_is_given_back_once(void **state)
     server_memory_fini(&memory[1]);
 }
 
+/* If this fails, of values that are brought home together one is taken for another, or a loan of theirs
+ * is lost. */
+static void
+test_values_come_together(void **state)
+{
+    struct client_bed *bed = client_bed_start_surviving(1, NEAR, WIDE);
+    struct psd_table *table = bed_open_sum(bed, 2);
+    struct server_memory memory[2] = {server_memory(5), server_memory(6)};
+    const void *const values[2] = {memory[0].values, memory[1].values};
+    struct psi_loan *const loans[2] = {&memory[0].loan, &memory[1].loan};
+    struct psd_op *op = bed_push_pull(bed, table, 0);
+    const struct psi_frame *requests[2];
+
+    (void)state;
+    requests[0] = expect_push_pull(bed, 0);
+    requests[1] = expect_push_pull(bed, 1);
+    bed_lend_both(bed, 0, requests, values, loans);
+    bed_end_well(bed, op);
+    assert_true(bed->values[0] == 5 && bed->values[PSD_CHUNK_ELEMENTS] == 6);
+    assert_int_equal(memory[0].given_back + memory[1].given_back, 0);
+    client_bed_stop(bed);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(memory[i].given_back, 1);
+        server_memory_fini(&memory[i]);
+    }
+}
+
+/* If this fails, a cut while several values are brought home loses what servers have lent, or a value that
+ * comes on the next connection is refused. */
+static void
+test_a_cut_while_values_come_together(void **state)
+{
+    struct client_bed *bed = client_bed_start_surviving(1, NEAR, WIDE);
+    struct psd_table *table = bed_open_sum(bed, 2);
+    struct server_memory memory[2] = {server_memory(5), server_memory(6)};
+    const void *const values[2] = {memory[0].values, memory[1].values};
+    struct psi_loan *const loans[2] = {&memory[0].loan, &memory[1].loan};
+    struct psd_op *op = bed_push_pull(bed, table, 0);
+    const struct psi_frame *requests[2];
+
+    (void)state;
+    requests[0] = expect_push_pull(bed, 0);
+    requests[1] = expect_push_pull(bed, 1);
+    bed_lend_half(bed, 0, requests[0], values[0], loans[0], false);
+    bed_lend_half(bed, 0, requests[1], values[1], loans[1], true);
+    assert_int_equal(memory[0].given_back, 1);
+    assert_int_equal(memory[1].given_back, 1);
+    assert_false(psi_op_ended(op));
+    bed_come_back(bed, 0);
+    requests[0] = expect_push_pull(bed, 0);
+    requests[1] = expect_push_pull(bed, 1);
+    bed_lend_both(bed, 0, requests, values, loans);
+    bed_end_well(bed, op);
+    client_bed_stop(bed);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(memory[i].given_back, 2);
+        server_memory_fini(&memory[i]);
+    }
+}
+
+/* If this fails, a server that answers one request twice at once has two copies written into one place,
+ * or its memory let go while it is read. */
+static void
+test_one_value_does_not_come_twice_at_once(void **state)
+{
+    struct client_bed *bed = client_bed_start_surviving(1, NEAR, WIDE);
+    struct psd_table *table = bed_open_sum(bed, 1);
+    struct server_memory memory = server_memory(5);
+    struct psi_conn *conn = &bed_lane(bed, 0)->conn;
+    struct psi_sink sink = {.lent = memory.values, .loan = &memory.loan, .stays = true};
+    const struct psi_frame *request;
+    struct psi_frame value = {.type = PSI_FRAME_VALUE, .payload_bytes = BED_CHUNK_BYTES};
+    uint8_t head[PSI_FRAME_BYTES];
+    struct psi_frame_size size;
+    struct psd_error err;
+
+    (void)state;
+    (void)bed_push_pull(bed, table, 0);
+    request = expect_push_pull(bed, 0);
+    value.request = request->request;
+    value.table = request->table;
+    bed_lend_half(bed, 0, request, memory.values, &memory.loan, false);
+    psi_frame_encode(&value, head);
+    assert_int_equal(conn->events->on_prefix(conn->owner, conn, head, &size, &err), PSD_OK);
+    assert_int_equal(conn->events->on_head(conn->owner, conn, head, sizeof(head), &sink, &err),
+                     PSD_ERR_PROTOCOL);
+    assert_non_null(strstr(err.text, "it is coming already"));
+    bed_cut(bed, 0);
+    assert_int_equal(memory.given_back, 1);
+    client_bed_stop(bed);
+    server_memory_fini(&memory);
+}
+
 /* If this fails, memory that a server has lent is held for ever when its connection ends at the wrong
  * moment. */
 static void
@@ -319,7 +412,7 @@ test_a_loan_that_is_not_heard_of_is_given_back(void **state)
     struct psd_op *op = bed_push_pull(bed, table, 0);
 
     (void)state;
-    bed_lend_half(bed, 0, expect_push_pull(bed, 0), memory.values, &memory.loan);
+    bed_lend_half(bed, 0, expect_push_pull(bed, 0), memory.values, &memory.loan, true);
     assert_int_equal(memory.given_back, 1);
     assert_false(psi_op_ended(op));
     bed_begin_life(bed, 0);
@@ -845,6 +938,9 @@ main(void)
         cmocka_unit_test(test_tables_are_told_of),
         cmocka_unit_test(test_steps_are_told),
         cmocka_unit_test(test_a_kept_loan_is_given_back_once),
+        cmocka_unit_test(test_values_come_together),
+        cmocka_unit_test(test_a_cut_while_values_come_together),
+        cmocka_unit_test(test_one_value_does_not_come_twice_at_once),
         cmocka_unit_test(test_a_loan_that_is_not_heard_of_is_given_back),
         cmocka_unit_test(test_a_kept_loan_is_shown),
         cmocka_unit_test(test_a_small_value_is_copied_aside),

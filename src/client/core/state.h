@@ -55,7 +55,9 @@ struct request {
     uint32_t pull_cost; /* against ours */
     uint64_t seq;
     uint32_t id;
-    struct request *next; /* in order of sending */
+    bool receiving;        /* its value is coming in */
+    struct psi_loan *loan; /* ... on loan, and is kept (keep.c) */
+    struct request *next;  /* in order of sending */
     struct request *prev;
 };
 
@@ -250,12 +252,6 @@ struct marked {
     char name[PSI_MARKS_MAX][PSI_SCALAR_NAME_MAX];
 };
 
-/* A value that does not come straight to its caller. */
-struct coming {
-    void *to;              /* it is copied there when it is whole; NULL: nowhere */
-    struct psi_loan *loan; /* it is on loan, and kept */
-};
-
 /*
  * The connection to one lane of one server. Behind the last of them lies the host's own: to the
  * worker that sends for this host, or to ourselves.
@@ -293,14 +289,14 @@ struct lane_link {
     bool is_unreached;   /* the master was told so */
     uint64_t frames_in;  /* counted here and added up when they are told, as are ... */
     struct psi_traffic traffic;
-    uint64_t room_ns;          /* something waits for room: then it gets some; 0: nothing does */
-    bool extra;                /* one that nobody asks for leaves whatever the window */
-    bool apart;                /* rounds stand still: tables without have a window of their own */
-    struct request *resend;    /* after a cut: the next of these to be sent again */
-    struct request *receiving; /* whose value is coming in */
-    uint32_t ups;              /* how often it has come up: what was mapped before is old */
-    struct coming coming;      /* `receiving` of a table with results */
-    void *bounce;              /* owned; room for one value of those that come in place */
+    uint64_t room_ns;       /* something waits for room: then it gets some; 0: nothing does */
+    bool extra;             /* one that nobody asks for leaves whatever the window */
+    bool apart;             /* rounds stand still: tables without have a window of their own */
+    struct request *resend; /* after a cut: the next of these to be sent again */
+    uint32_t receiving;     /* requests whose values are coming in */
+    uint32_t ups;           /* how often it has come up: what was mapped before is old */
+    void *coming_to;        /* where a value in `bounce` is copied when it is whole; or NULL */
+    void *bounce;           /* owned; room for one value of those that come in place */
     size_t bounce_bytes;
     struct psi_result *got; /* owned; to be told (hold.c): PSI_RESULTS_MAX of room */
     uint32_t got_count;

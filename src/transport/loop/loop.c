@@ -385,8 +385,15 @@ psi_loop_destroy(struct psi_loop *loop)
     close_fd(loop->wake_fd);
     close_fd(loop->spare_fd);
     free((void *)loop->rings);
+    free(loop->copies);
     free(loop->slots);
     free(loop);
+}
+
+void
+psi_loop_take_crew(struct psi_loop *loop, struct psi_crew *crew)
+{
+    loop->crew = crew;
 }
 
 int
@@ -396,6 +403,15 @@ psi_loop_fd(const struct psi_loop *loop)
 }
 
 /* ---- Handling ---- */
+
+/* Whoever is heard next must not come before frames that are heard already, but for their payloads. */
+static void
+hear_copies(struct psi_loop *loop)
+{
+    if (loop->hear_copies != NULL) {
+        loop->hear_copies(loop);
+    }
+}
 
 void
 psi_loop_dispatch(struct psi_loop *loop, const struct psi_loop_ready *ready)
@@ -407,9 +423,11 @@ psi_loop_dispatch(struct psi_loop *loop, const struct psi_loop_ready *ready)
 
         if (source != NULL) {
             source->ready(source->object, ready->event[i].events);
+            hear_copies(loop);
         }
     }
     psi_loop_hear_rings(loop);
+    hear_copies(loop);
     fire_timers(loop);
     loop->dispatching = false;
     free_retired(loop);

@@ -13,6 +13,7 @@
 #include "transport/loop/loop_config.h"
 #include "transport/transport.h"
 
+struct psi_crew;
 struct psi_loop;
 
 psd_status psi_loop_create(const struct psi_loop_config *config, struct psi_loop **loop_p,
@@ -48,6 +49,10 @@ void psi_loop_wake(struct psi_loop *loop);
  * at once, and they would wait until it is done. The owner only; does not nest. */
 void psi_loop_hold_bells(struct psi_loop *loop);
 void psi_loop_ring_bells(struct psi_loop *loop);
+
+/* From now on large copies to and from peers on this host are made with this crew's help. It outlives
+ * the loop's connections. The owner only. */
+void psi_loop_take_crew(struct psi_loop *loop, struct psi_crew *crew);
 
 /* Connections whose peers are on this host, and share memory with us. The owner only. */
 uint32_t psi_loop_neighbours(const struct psi_loop *loop);

@@ -15,6 +15,7 @@
 #include "transport/shm/shm_meet.h"
 
 struct psi_bell;
+struct psi_crew;
 struct psi_ring;
 struct psi_shm;
 struct psi_stream;
@@ -119,6 +120,12 @@ struct psi_loop {
     struct psi_lookup *lookups;             /* names that are being looked up */
     bool holds_bells;                       /* psi_loop_hold_bells() */
     bool owes_bells;                        /* and a connection may have one to ring */
+
+    struct psi_crew *crew; /* helps with large copies; NULL: nobody does. Its owner's */
+    void *copies;          /* owned; stream/carrier_shm_copies.c: those under way */
+    void (*show_copies)(
+        struct psi_loop *loop); /* frames whose copies are done are shown; NULL: none */
+    void (*hear_copies)(struct psi_loop *loop); /* likewise heard: in dispatch */
 };
 
 /* What psi_loop_env() offers: world/world.c. A table, so that a loop need not know what is above. */

@@ -120,17 +120,31 @@ psi_ring_reserve(struct psi_ring *ring, size_t bytes, psd_status *status_p)
     return ring->mine->data + ring->tail % PSI_RING_BYTES + HEAD_BYTES;
 }
 
-void
-psi_ring_commit(struct psi_ring *ring, bool urgent)
+uint64_t
+psi_ring_put_off(struct psi_ring *ring)
 {
     ring->tail = ring->reserved;
+    return ring->tail;
+}
+
+void
+psi_ring_commit_to(struct psi_ring *ring, uint64_t end, bool urgent)
+{
+    psi_assert(end - ring->shown <= ring->tail - ring->shown);
+    ring->shown = end;
     ring->records++;
     atomic_store_explicit(&ring->mine->records, ring->records, memory_order_relaxed);
     if (urgent) {
         ring->urgent++;
         atomic_store_explicit(&ring->mine->urgent, ring->urgent, memory_order_relaxed);
     }
-    atomic_store_explicit(&ring->mine->tail, ring->tail, memory_order_release);
+    atomic_store_explicit(&ring->mine->tail, end, memory_order_release);
+}
+
+void
+psi_ring_commit(struct psi_ring *ring, bool urgent)
+{
+    psi_ring_commit_to(ring, psi_ring_put_off(ring), urgent);
 }
 
 void

@@ -38,8 +38,9 @@ struct psi_ring_side {
 struct psi_ring {
     struct psi_ring_side *mine;
     const struct psi_ring_side *theirs;
-    uint64_t tail;            /* of what we write; published when committed */
-    uint64_t reserved;        /* end of the record being written */
+    uint64_t tail;     /* of what we write; published when committed */
+    uint64_t shown;    /* so far it is published: less than the tail while records are put off */
+    uint64_t reserved; /* end of the record being written */
     _Atomic uint64_t read_to; /* of what the other has read of it, as last seen */
     uint64_t records;         /* written */
     uint64_t urgent;
@@ -59,6 +60,12 @@ void *psi_ring_reserve(struct psi_ring *ring, size_t bytes, psd_status *status_p
 
 /* Shows the reserved record to the reader. Not urgent: it may wait for others. */
 void psi_ring_commit(struct psi_ring *ring, bool urgent);
+
+/* The reserved record is to be shown later: others may be reserved behind it. Returns its end. */
+uint64_t psi_ring_put_off(struct psi_ring *ring);
+
+/* Shows a record that was put off. They are shown in their order, and before anything is committed. */
+void psi_ring_commit_to(struct psi_ring *ring, uint64_t end, bool urgent);
 
 /* Something waits for what the reader will do: it is to read at once, however many records it waits for. */
 void psi_ring_set_waiting(struct psi_ring *ring, bool waiting);

@@ -75,6 +75,7 @@ psi_shm_create(const struct psi_shm_args *args)
     }
     shm->loop = args->loop;
     shm->conn = args->conn;
+    shm->heard = args->heard;
     shm->fd = args->fd;
     shm->mine = args->mine;
     shm->theirs = args->theirs;
@@ -131,6 +132,7 @@ void
 psi_shm_close(struct psi_shm *shm)
 {
     psi_assert(!shm->closed);
+    psi_shm_end_copies(shm);
     shm->closed = true;
     while (shm->loans != NULL) {
         struct loan *loan = shm->loans;

@@ -30,6 +30,9 @@ struct psi_shm_args {
     struct psi_segment theirs;   /* taken */
     struct psi_segment bell;     /* the peer's psi_bell; taken */
     void (*ready)(void *object); /* there is something in the ring, or room */
+
+    /* A frame was heard after psi_shm_receive() had returned; not PSD_OK: the connection is to end. */
+    void (*heard)(void *object, psd_status status, struct psd_error *err);
     void *object;
 };
 
@@ -40,10 +43,14 @@ struct psi_shm *psi_shm_create(const struct psi_shm_args *args);
 void psi_shm_close(struct psi_shm *shm);
 
 /* Sends a frame: when this returns, the peer has what it needs, and nothing is borrowed any more;
- * the release is the caller's. PSD_PENDING: nothing was taken, because there is no room yet; try
+ * the release is the caller's. lasting: the payload stays as it is until psi_shm_finish_sending(), or
+ * the next psi_loop_ring_bells(); then that may be true only after these. PSD_PENDING: nothing was taken, because there is no room yet; try
  * again when `ready` is called or the socket is. */
-psd_status psi_shm_send(struct psi_shm *shm, const struct psi_outgoing *frame,
+psd_status psi_shm_send(struct psi_shm *shm, const struct psi_outgoing *frame, bool lasting,
                         struct psd_error *err);
+
+/* Nothing is borrowed any more. */
+void psi_shm_finish_sending(struct psi_shm *shm);
 
 /* The socket must become writable before anything else can be sent. */
 bool psi_shm_awaits_socket(const struct psi_shm *shm);

@@ -46,6 +46,12 @@ psi_shm_loan_unlink(struct loan **list, struct loan *loan)
     }
 }
 
+void
+psi_shm_give_back(struct loan *loan)
+{
+    loan->loan.give_back(&loan->loan);
+}
+
 static void
 give_back(struct psi_loan *public)
 {
@@ -114,6 +120,69 @@ fail_record(const struct psi_shm *shm, struct psd_error *err)
     return psi_fail(err, PSD_ERR_PROTOCOL, "%s: a record that makes no sense", shm->conn->peer);
 }
 
+/* Frames that were heard before this one are told before it. False: its connection is gone. */
+static bool
+hear_earlier(struct psi_shm *shm, const uint8_t *head, psd_status *status_p, struct psd_error *err)
+{
+    struct psi_conn *conn = shm->conn;
+    struct psi_frame_size size = {0};
+
+    if (psi_shm_hears_later(shm->loop)) {
+        psi_shm_hear_all(shm->loop);
+        if (!shm->closed) {
+            *status_p = conn->events->on_prefix(conn->owner, conn, head, &size, err);
+        }
+    }
+    return !shm->closed;
+}
+
+/* The payload is brought to where it goes, unless it is kept on loan or nobody wants it. */
+static void
+bring(struct psi_shm *shm, const struct psi_sink *sink, const uint8_t *payload, size_t bytes,
+      struct loan *loan)
+{
+    if (sink->into != NULL) {
+        psi_timed_copy(sink->into, payload, bytes, &shm->loop->counts.copied_ns);
+    }
+    if (loan != NULL && !sink->keep) {
+        give_back(&loan->loan);
+    }
+}
+
+/* Asks the owner where the payload goes. *done_p: all that is left to do is done by others, or later. */
+static psd_status
+place(struct psi_shm *shm, const uint8_t *head, const struct psi_shm_record *record,
+      const uint8_t *payload, struct loan *loan, struct psi_sink *sink_p, bool *done_p,
+      struct psd_error *err)
+{
+    struct psi_conn *conn = shm->conn;
+    psd_status status;
+
+    *done_p = false;
+    if (loan != NULL) {
+        sink_p->lent = payload;
+        sink_p->loan = &loan->loan;
+        sink_p->stays = record->block == 0;
+    }
+    status = conn->events->on_head(conn->owner, conn, head, record->head_bytes, sink_p, err);
+    if (status == PSD_OK && !shm->closed && loan != NULL && sink_p->apart && sink_p->into != NULL) {
+        const struct heard heard = {
+            .head = head,
+            .head_bytes = record->head_bytes,
+            .into = sink_p->into,
+            .payload = payload,
+            .payload_bytes = record->payload_bytes,
+            .loan = sink_p->keep ? NULL : loan,
+        };
+
+        *done_p = psi_shm_put_off_hearing(shm, &heard);
+    }
+    if (loan != NULL && (status != PSD_OK || (shm->closed && !sink_p->keep))) {
+        give_back(&loan->loan);
+    }
+    return status;
+}
+
 /* Asks the owner where the payload goes, and brings it there unless it is kept on loan. */
 static psd_status
 deliver(struct psi_shm *shm, const uint8_t *head, const struct psi_shm_record *record,
@@ -121,28 +190,27 @@ deliver(struct psi_shm *shm, const uint8_t *head, const struct psi_shm_record *r
 {
     struct psi_conn *conn = shm->conn;
     struct psi_sink sink = {0};
-    uint64_t *copied_ns = &shm->loop->counts.copied_ns;
-    void *heard = NULL;
     psd_status status = PSD_OK;
+    void *heard = NULL;
+    bool done = false;
 
     if (record->payload_bytes > 0) {
-        if (loan != NULL) {
-            sink.lent = payload;
-            sink.loan = &loan->loan;
-            sink.stays = record->block == 0;
-        }
-        status = conn->events->on_head(conn->owner, conn, head, record->head_bytes, &sink, err);
-        if (loan != NULL && (status != PSD_OK || !sink.keep)) {
-            if (status == PSD_OK && sink.into != NULL && !shm->closed) {
-                psi_timed_copy(sink.into, payload, record->payload_bytes, copied_ns);
-            }
+        status = place(shm, head, record, payload, loan, &sink, &done, err);
+    }
+    if (status != PSD_OK || shm->closed || done) {
+        return status;
+    }
+    if (!hear_earlier(shm, head, &status, err)) {
+        if (loan != NULL && !sink.keep) {
             give_back(&loan->loan);
-        } else if (loan == NULL && status == PSD_OK && sink.into != NULL && !shm->closed) {
-            psi_timed_copy(sink.into, payload, record->payload_bytes, copied_ns);
         }
+        return PSD_OK;
+    }
+    if (record->payload_bytes > 0) {
+        bring(shm, &sink, payload, record->payload_bytes, loan);
         heard = sink.keep ? (void *)(uintptr_t)payload : sink.into;
     }
-    if (status == PSD_OK && !shm->closed) {
+    if (status == PSD_OK) {
         status = conn->events->on_frame(conn->owner, conn, head, record->head_bytes, heard,
                                         record->payload_bytes, err);
     }

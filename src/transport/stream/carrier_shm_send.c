@@ -178,9 +178,10 @@ gather(struct psi_shm *shm, uint8_t *to, const struct psi_outgoing *frame)
     }
 }
 
+/* The block is only taken: it is filled by the caller. */
 static psd_status
-copy_to_block(struct psi_shm *shm, const struct psi_outgoing *frame, struct psi_shm_record *record,
-              struct psd_error *err)
+put_into_block(struct psi_shm *shm, struct psi_shm_record *record, struct block **block_p,
+               struct psd_error *err)
 {
     struct block *block = NULL;
     const psd_status status = block_take(shm, record->payload_bytes, &block, err);
@@ -188,12 +189,12 @@ copy_to_block(struct psi_shm *shm, const struct psi_outgoing *frame, struct psi_
     if (status != PSD_OK) {
         return status;
     }
-    gather(shm, block->segment.base, frame);
     block->lent_bytes = record->payload_bytes;
     shm->copied_bytes += record->payload_bytes;
     record->segment = block->told;
     record->offset = 0;
     record->block = (uint32_t)(block - shm->blocks) + 1;
+    *block_p = block;
     return PSD_OK;
 }
 
@@ -213,13 +214,13 @@ reserve(struct psi_shm *shm, size_t bytes, psd_status *status_p, struct psd_erro
 
 /* cheap: more of the kind may follow at once, so the bell can wait for them. A copy takes long
  * enough for a peer to work meanwhile, unless it would do so on our core. */
-static void
-commit(struct psi_shm *shm, bool urgent, bool cheap)
+void
+psi_shm_commit_to(struct psi_shm *shm, uint64_t end, bool urgent, bool cheap)
 {
     struct psi_loop *loop = shm->loop;
     const uint32_t core = psi_loop_say_core(loop);
 
-    psi_ring_commit(&shm->ring, urgent);
+    psi_ring_commit_to(&shm->ring, end, urgent);
     if (shm->watch.owes != PSI_URGENT_BELL) {
         shm->watch.owes = urgent ? PSI_URGENT_BELL : PSI_PATIENT_BELL;
     }
@@ -228,6 +229,13 @@ commit(struct psi_shm *shm, bool urgent, bool cheap)
     } else {
         psi_shm_ring_bell(shm);
     }
+}
+
+static void
+commit(struct psi_shm *shm, bool urgent, bool cheap)
+{
+    psi_assert(shm->put_off == 0);
+    psi_shm_commit_to(shm, psi_ring_put_off(&shm->ring), urgent, cheap);
 }
 
 static void
@@ -252,44 +260,89 @@ payload_bytes(const struct psi_outgoing *frame)
     return bytes;
 }
 
+static size_t
+record_bytes(const struct psi_shm_record *record)
+{
+    return sizeof(*record) + record->head_bytes +
+           (record->kind == PSI_SHM_FRAME ? record->payload_bytes : 0);
+}
+
+/* A payload that cannot stay where it is. later: somebody copies it while we go on. */
 static psd_status
-try_to_send(struct psi_shm *shm, const struct psi_outgoing *frame, struct psd_error *err)
+send_copy(struct psi_shm *shm, const struct psi_outgoing *frame, struct psi_shm_record *record,
+          uint8_t *room, bool later, struct psd_error *err)
+{
+    struct block *block;
+    const psd_status status = put_into_block(shm, record, &block, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    write_frame(shm, room, record, frame);
+    if (later) {
+        psi_shm_put_off_sending(shm, block->segment.base, frame->buffers[0].base,
+                                record->payload_bytes, !frame->patient);
+        return PSD_OK;
+    }
+    gather(shm, block->segment.base, frame);
+    commit(shm, !frame->patient, false);
+    return PSD_OK;
+}
+
+static psd_status
+try_to_send(struct psi_shm *shm, const struct psi_outgoing *frame, bool lasting,
+            struct psd_error *err)
 {
     struct psi_shm_record record = {.kind = PSI_SHM_FRAME,
                                     .head_bytes = (uint32_t)frame->head_bytes,
                                     .payload_bytes = payload_bytes(frame)};
     const struct psi_lent *lent = NULL;
-    size_t bytes = sizeof(record) + frame->head_bytes + record.payload_bytes;
+    bool later = false;
     psd_status status;
     uint8_t *room;
 
     shm->socket_full = false; /* until it is met again */
     if (record.payload_bytes > PSI_SHM_INLINE_MAX) {
         record.kind = PSI_SHM_LENT;
-        bytes -= record.payload_bytes;
         lent = find_lent(shm, frame);
+        later = lasting && lent == NULL && frame->buffer_count == 1 &&
+                psi_shm_may_put_off(shm, record.payload_bytes);
     }
-    room = reserve(shm, bytes, &status, err); /* first: it costs nothing to let it go again */
+    if (!later) {
+        psi_shm_finish_sending(shm); /* nothing overtakes what was put off */
+    }
+    room =
+        reserve(shm, record_bytes(&record), &status, err); /* first: it costs nothing to let go */
     if (room == NULL) {
         return status;
     }
+    if (record.kind == PSI_SHM_LENT && lent == NULL) {
+        return send_copy(shm, frame, &record, room, later, err);
+    }
     if (lent != NULL) {
         status = lend(shm, lent, frame, &record, err);
-    } else if (record.kind == PSI_SHM_LENT) {
-        status = copy_to_block(shm, frame, &record, err);
     }
     if (status == PSD_OK) {
         write_frame(shm, room, &record, frame);
-        commit(shm, !frame->patient, record.block == 0);
+        commit(shm, !frame->patient, true);
     }
     return status;
 }
 
+void
+psi_shm_finish_sending(struct psi_shm *shm)
+{
+    if (shm->put_off > 0) {
+        psi_shm_show_all(shm->loop);
+    }
+}
+
 /* What finds no room, or no block, needs the peer to read: at once, however many records it waits for. */
 psd_status
-psi_shm_send(struct psi_shm *shm, const struct psi_outgoing *frame, struct psd_error *err)
+psi_shm_send(struct psi_shm *shm, const struct psi_outgoing *frame, bool lasting,
+             struct psd_error *err)
 {
-    const psd_status status = try_to_send(shm, frame, err);
+    const psd_status status = try_to_send(shm, frame, lasting, err);
 
     psi_ring_set_waiting(&shm->ring, status == PSD_PENDING);
     if (status == PSD_PENDING && psi_shm_peer_sleeps(shm)) {
@@ -303,8 +356,10 @@ static psd_status
 send_note(struct psi_shm *shm, const struct psi_shm_record *record, struct psd_error *err)
 {
     psd_status status;
-    uint8_t *room = reserve(shm, sizeof(*record), &status, err);
+    uint8_t *room;
 
+    psi_shm_finish_sending(shm);
+    room = reserve(shm, sizeof(*record), &status, err);
     if (room != NULL) {
         memcpy(room, record, sizeof(*record));
         commit(shm, false, false);

@@ -68,6 +68,7 @@ struct numbers {
 struct psi_shm {
     struct psi_loop *loop;
     struct psi_conn *conn;
+    void (*heard)(void *object, psd_status status, struct psd_error *err);
     int fd;
     bool closed;
     struct psi_segment mine;
@@ -79,6 +80,8 @@ struct psi_shm {
     bool rung; /* and the peer has read nothing since: it knows */
     uint64_t rung_at;
     bool socket_full; /* the last frame could not be sent for want of room there */
+
+    uint32_t put_off; /* records that are shown when their payloads are copied: loop->copies */
 
     struct block blocks[BLOCKS_MAX + LARGE_MAX];
     uint32_t block_count;
@@ -119,6 +122,46 @@ psi_shm_is_large(size_t bytes)
 {
     return bytes > BLOCK_BYTES;
 }
+
+/* ---- carrier_shm_copies.c: copies that a crew helps with ---- */
+
+/* May a payload of so many bytes be copied behind our back? */
+bool psi_shm_may_put_off(struct psi_shm *shm, size_t bytes);
+
+/* Copies a payload into a block, and shows the record that was reserved last when that is done. */
+void psi_shm_put_off_sending(struct psi_shm *shm, void *to, const void *from, size_t bytes,
+                             bool urgent);
+
+/* All records that were put off, of all connections of the loop, are shown when this returns. */
+void psi_shm_show_all(struct psi_loop *loop);
+
+/* A frame whose payload is on its way to where it belongs. */
+struct heard {
+    const uint8_t *head;
+    size_t head_bytes;
+    void *into;
+    const void *payload;
+    size_t payload_bytes;
+    struct loan *loan; /* given back when it is there; NULL: its owner keeps it */
+};
+
+/* Brings a payload home, and tells the owner of the frame when that is done. False: it cannot be put
+ * off, and nothing was begun. */
+bool psi_shm_put_off_hearing(struct psi_shm *shm, const struct heard *heard);
+
+/* Frames that were put off are heard, of all connections of the loop. */
+void psi_shm_hear_all(struct psi_loop *loop);
+bool psi_shm_hears_later(const struct psi_loop *loop);
+
+/* A connection ends: what was put off is shown, and nothing of it is heard any more. */
+void psi_shm_end_copies(struct psi_shm *shm);
+
+/* ---- carrier_shm_send.c, carrier_shm_receive.c ---- */
+
+/* Shows records up to this end. cheap: as in psi_shm_send(). */
+void psi_shm_commit_to(struct psi_shm *shm, uint64_t end, bool urgent, bool cheap);
+
+void psi_shm_give_back(struct loan *loan);
 
 /* Something was written, or read: wakes a peer that sleeps and waits for that. */
 void psi_shm_ring_bell(struct psi_shm *shm);

@@ -158,6 +158,7 @@ go_over(struct psi_stream *stream, struct psi_segment *mine, int ring_fd, int be
         .fd = fd,
         .mine = *mine,
         .ready = psi_stream_ring_ready,
+        .heard = psi_stream_heard_later,
         .object = stream,
     };
     const int old_fd = stream->source.fd;

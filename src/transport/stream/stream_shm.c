@@ -39,7 +39,7 @@ flush_queue(struct psi_stream *stream)
     psd_status status = PSD_OK;
 
     while (status == PSD_OK && psi_stream_out_first(&stream->out, &frame)) {
-        status = psi_shm_send(stream->shm, &frame, &err);
+        status = psi_shm_send(stream->shm, &frame, false, &err);
         if (status == PSD_OK) {
             psi_stream_out_sent(&stream->out, psi_stream_out_size(&frame));
         }
@@ -63,7 +63,7 @@ static ssize_t
 send_at_once(struct psi_stream *stream, const struct psi_outgoing *frame)
 {
     struct psd_error err;
-    const psd_status status = psi_shm_send(stream->shm, frame, &err);
+    const psd_status status = psi_shm_send(stream->shm, frame, frame->release == NULL, &err);
 
     if (status == PSD_OK) {
         return (ssize_t)psi_stream_out_size(frame);
@@ -104,6 +104,17 @@ send_frame(struct psi_conn *conn, const struct psi_outgoing *frame)
     return status;
 }
 
+static psd_status
+unshare(struct psi_conn *conn, const void *base, size_t bytes)
+{
+    const struct psi_stream *stream = psi_stream_of(conn);
+
+    if (stream->shm != NULL) {
+        psi_shm_finish_sending(stream->shm);
+    }
+    return psi_stream_unshare(conn, base, bytes);
+}
+
 static void
 wake_after(struct psi_conn *conn, uint32_t frames)
 {
@@ -137,6 +148,17 @@ receive(struct psi_stream *stream)
         flush(stream);
     }
     return more && stream->state == OPEN;
+}
+
+void
+psi_stream_heard_later(void *object, psd_status status, struct psd_error *err)
+{
+    struct psi_stream *stream = object;
+
+    if (status == PSD_OK) {
+        psi_stream_heard_a_frame(stream);
+    }
+    psi_stream_conclude(stream, status, err);
 }
 
 /* The socket says that there is something in the ring, or that the peer is gone: then everything it
@@ -230,7 +252,7 @@ const struct psi_carrier psi_carrier_shm = {
     .ops =
         {
             .send = send_frame,
-            .unshare = psi_stream_unshare,
+            .unshare = unshare,
             .close = psi_stream_close,
             .close_after_send = psi_stream_close_after_send,
             .queued_bytes = psi_stream_queued_bytes,

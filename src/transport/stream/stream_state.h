@@ -163,6 +163,9 @@ void psi_stream_switch(struct psi_stream *stream, struct psi_shm *shm, int old_f
 /* There is something in its ring, or room. */
 void psi_stream_ring_ready(void *object);
 
+/* As psi_shm_args.heard. */
+void psi_stream_heard_later(void *object, psd_status status, struct psd_error *err);
+
 /* ---- stream_send.c ---- */
 
 /* As recvmsg(), through whatever seals the bytes. */
