@@ -47,9 +47,11 @@ static int64_t
 find_not_finite(const struct psd_table *table, const struct psi_transfer *transfer,
                 uint64_t *encode_ns)
 {
+    struct psi_crew *crew = psi_context_of(table->client)->crew;
     const bool timed = is_timed(table->client, transfer);
     const uint64_t begun_ns = timed ? psi_now_ns(table->client->env) : 0;
-    const int64_t index = psi_find_not_finite(table->spec.dtype, transfer->from, transfer->count);
+    const int64_t index =
+        psi_find_not_finite_with(crew, table->spec.dtype, transfer->from, transfer->count);
 
     *encode_ns = timed ? psi_now_ns(table->client->env) - begun_ns : 0;
     return index;

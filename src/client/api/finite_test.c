@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/crew.h"
 #include "client/api/finite.h"
 
 enum { COUNT_MAX = 4100, MISALIGNED_MAX = 8 };
@@ -116,6 +117,40 @@ test_the_first_one_is_named(void **state)
     free(data);
 }
 
+/* If this fails, several threads that look through a large gradient miss a bad number, or name another
+ * than the first, or look behind the end. */
+static void
+test_a_crew_finds_the_same(void **state)
+{
+    static const uint64_t counts[] = {1, 524287, 524288, 524289, 1000003, 9 << 20};
+    enum { COUNTS = sizeof(counts) / sizeof(counts[0]) };
+    struct psi_crew *crew = psi_crew_create(4, 20);
+
+    (void)state;
+    assert_non_null(crew);
+    for (size_t t = 0; t < TYPES; t++) {
+        for (size_t c = 0; c < COUNTS; c++) {
+            const uint64_t count = counts[c];
+            const uint64_t places[] = {count - 1, count / 2, count / 3, 0};
+            uint8_t *data = malloc(count * all[t].bytes);
+
+            assert_non_null(data);
+            memset(data, 0, count * all[t].bytes);
+            assert_int_equal(psi_find_not_finite_with(crew, all[t].dtype, data, count), -1);
+            for (size_t i = 0; i < 4; i++) { /* each before those that are there */
+                put(data, &all[t], places[i], all[t].bad[0]);
+                assert_int_equal(psi_find_not_finite_with(crew, all[t].dtype, data, count),
+                                 (int64_t)places[i]);
+                assert_int_equal(psi_find_not_finite_with(NULL, all[t].dtype, data, count),
+                                 (int64_t)places[i]);
+            }
+            free(data);
+        }
+    }
+    assert_int_equal(psi_crew_started(crew), 3);
+    psi_crew_destroy(crew);
+}
+
 /* If this fails, the scan reads behind the gradient (address sanitizer), or sees what is there. */
 static void
 test_nothing_behind_the_end_is_read(void **state)
@@ -142,6 +177,7 @@ main(void)
         cmocka_unit_test(test_finite_numbers_pass),
         cmocka_unit_test(test_not_finite_is_found_where_it_is),
         cmocka_unit_test(test_the_first_one_is_named),
+        cmocka_unit_test(test_a_crew_finds_the_same),
         cmocka_unit_test(test_nothing_behind_the_end_is_read),
     };
 
