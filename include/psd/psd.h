@@ -106,7 +106,8 @@ struct psd_open_args {
  *   PSD_ERR_VERSION    library and master speak different protocols: the message names both;
  *   PSD_ERR_NO_MEMORY.
  *
- * Blocks up to open_timeout_ms. Starts one thread (heartbeats and progress). A second one looks up
+ * Blocks up to open_timeout_ms. Starts one thread (heartbeats and progress); the first large tensor
+ * may start a few that help with copies (PSD_COPY_THREADS, docs/threads.md). Another one looks up
  * the name of the master's host; it may outlive the context.
  */
 PSD_API psd_status psd_open(const struct psd_open_args *args, psd_context **context_p);
