@@ -113,7 +113,7 @@ destroy(void *object)
 {
     struct psi_shm *shm = object;
 
-    for (uint32_t i = 0; i < PSI_SHM_SEGMENTS_MAX; i++) {
+    for (uint32_t i = 0; i < shm->foreign_capacity; i++) {
         psi_shm_foreign_let_go(shm->foreign[i]);
     }
     for (uint32_t i = 0; i < shm->block_count; i++) {
@@ -124,6 +124,8 @@ destroy(void *object)
     psi_segment_destroy(&shm->mine);
     psi_segment_destroy(&shm->theirs);
     psi_segment_destroy(&shm->bell);
+    free((void *)shm->foreign);
+    free(shm->blocks);
     free(shm->told);
     free(shm);
 }

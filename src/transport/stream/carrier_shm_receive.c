@@ -99,6 +99,34 @@ loan_create(struct psi_shm *shm, struct foreign *from, const struct psi_shm_reco
     return loan;
 }
 
+static struct foreign *
+foreign_of(const struct psi_shm *shm, uint32_t number)
+{
+    return number < shm->foreign_capacity ? shm->foreign[number] : NULL;
+}
+
+/* Room for one with that number. */
+static bool
+foreign_grow(struct psi_shm *shm, uint32_t number)
+{
+    const uint32_t capacity = number + 16;
+    struct foreign **grown;
+
+    if (number < shm->foreign_capacity) {
+        return true;
+    }
+    grown = realloc((void *)shm->foreign, capacity * sizeof(struct foreign *));
+    if (grown == NULL) {
+        return false;
+    }
+    for (uint32_t i = shm->foreign_capacity; i < capacity; i++) {
+        grown[i] = NULL;
+    }
+    shm->foreign = grown;
+    shm->foreign_capacity = capacity;
+    return true;
+}
+
 /* The segment that a record speaks of; its descriptor may still wait in the socket. */
 static struct foreign *
 find_foreign(struct psi_shm *shm, uint32_t number, struct psd_error *err)
@@ -108,10 +136,10 @@ find_foreign(struct psi_shm *shm, uint32_t number, struct psd_error *err)
     if (number >= PSI_SHM_SEGMENTS_MAX) {
         return NULL;
     }
-    if (shm->foreign[number] == NULL && psi_shm_read_socket(shm, &ended, err) != PSD_OK) {
+    if (foreign_of(shm, number) == NULL && psi_shm_read_socket(shm, &ended, err) != PSD_OK) {
         return NULL;
     }
-    return shm->foreign[number];
+    return foreign_of(shm, number);
 }
 
 static psd_status
@@ -280,10 +308,10 @@ hear_forget(struct psi_shm *shm, const struct psi_shm_record *record, struct psd
     shm->foreign_bytes -= shm->foreign[record->segment]->segment.bytes;
     psi_shm_foreign_let_go(shm->foreign[record->segment]);
     shm->foreign[record->segment] = NULL;
-    if (shm->forgotten.count == PSI_SHM_SEGMENTS_MAX) {
+    if (numbers_have(&shm->forgotten, record->segment)) {
         return fail_record(shm, err); /* it has not waited for our word */
     }
-    shm->forgotten.list[shm->forgotten.count++] = (uint16_t)record->segment;
+    numbers_add(&shm->forgotten, record->segment);
     return PSD_OK;
 }
 
@@ -389,12 +417,13 @@ meet_segment(struct psi_shm *shm, const struct psi_shm_announcement *text, int f
     struct foreign *foreign;
     psd_status status;
 
-    if (text->segment >= PSI_SHM_SEGMENTS_MAX || shm->foreign[text->segment] != NULL) {
+    if (text->segment >= PSI_SHM_SEGMENTS_MAX || foreign_of(shm, text->segment) != NULL) {
         close(fd);
         return fail_record(shm, err);
     }
     foreign = calloc(1, sizeof(*foreign));
-    if (foreign == NULL) {
+    if (foreign == NULL || !foreign_grow(shm, text->segment)) {
+        free(foreign);
         close(fd);
         return psi_fail(err, PSD_ERR_NO_MEMORY, "receive from %s: no memory", shm->conn->peer);
     }

@@ -114,13 +114,31 @@ lend(struct psi_shm *shm, const struct psi_lent *lent, const struct psi_outgoing
     return status;
 }
 
+static bool
+blocks_grow(struct psi_shm *shm)
+{
+    const uint32_t capacity = shm->block_capacity > 0 ? 2 * shm->block_capacity : BLOCKS_LEAST;
+    struct block *grown;
+
+    if (shm->block_count < shm->block_capacity) {
+        return true;
+    }
+    grown = realloc(shm->blocks, capacity * sizeof(*grown));
+    if (grown == NULL) {
+        return false;
+    }
+    shm->blocks = grown;
+    shm->block_capacity = capacity;
+    return true;
+}
+
 /* PSD_PENDING: others have to come back first. */
 static psd_status
 block_create(struct psi_shm *shm, size_t bytes, struct block **block_p, struct psd_error *err)
 {
-    struct block *block = &shm->blocks[shm->block_count];
     const uint32_t alike =
         psi_shm_is_large(bytes) ? shm->large_count : shm->block_count - shm->large_count;
+    struct block *block;
     psd_status status;
 
     if (bytes > LARGE_BYTES) {
@@ -130,6 +148,12 @@ block_create(struct psi_shm *shm, size_t bytes, struct block **block_p, struct p
     if (alike == (psi_shm_is_large(bytes) ? LARGE_MAX : BLOCKS_MAX)) {
         return PSD_PENDING;
     }
+    if (!blocks_grow(shm)) {
+        return alike > 0
+                   ? PSD_PENDING
+                   : psi_fail(err, PSD_ERR_NO_MEMORY, "send to %s: no memory", shm->conn->peer);
+    }
+    block = &shm->blocks[shm->block_count];
     status = psi_segment_create(&block->segment,
                                 psi_shm_is_large(bytes) ? LARGE_BYTES : BLOCK_BYTES, err);
     if (status != PSD_OK) {
@@ -373,12 +397,15 @@ send_numbers(struct psi_shm *shm, enum psi_shm_record_kind kind, struct numbers 
 {
     psd_status status = PSD_OK;
 
-    while (numbers->count > 0 && status == PSD_OK) {
-        const struct psi_shm_record record = {.kind = kind,
-                                              .segment = numbers->list[numbers->count - 1]};
+    for (uint32_t i = 0; numbers->count > 0 && status == PSD_OK; i++) {
+        const struct psi_shm_record record = {.kind = kind, .segment = i};
 
-        status = send_note(shm, &record, err);
-        numbers->count -= status == PSD_OK;
+        if (numbers_have(numbers, i)) {
+            status = send_note(shm, &record, err);
+        }
+        if (numbers_have(numbers, i) && status == PSD_OK) {
+            numbers_remove(numbers, i);
+        }
     }
     return status;
 }
@@ -414,7 +441,7 @@ psi_shm_take_back(struct psi_shm *shm, uint32_t lent_id)
 {
     if (lent_id < shm->told_capacity && shm->told[lent_id] != NOT_TOLD) {
         shm->numbers[shm->told[lent_id]] = NUMBER_LEAVING;
-        shm->forget.list[shm->forget.count++] = shm->told[lent_id];
+        numbers_add(&shm->forget, shm->told[lent_id]);
         shm->told[lent_id] = NOT_TOLD;
         (void)psi_shm_send_notes(shm, NULL); /* an error: the next frame meets it too */
     }

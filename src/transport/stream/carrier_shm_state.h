@@ -21,6 +21,7 @@ enum {
     LARGE_BYTES = 16 << 20,  /* ... and the largest payload; few are so large */
     BLOCKS_MAX = 256,        /* of the first kind, for one connection ... */
     LARGE_MAX = 16,          /* ... and of the other */
+    BLOCKS_LEAST = 8,        /* there is room for, once one is needed */
     LENT_MAX = PSI_SHM_SEGMENTS_MAX - BLOCKS_MAX - LARGE_MAX, /* numbers for lent segments */
     COPIES_BYTES_MAX = 8 << 20, /* on loan at once; they stay in the cache until they are read */
     RECORDS_AT_ONCE = 128,      /* the other connections get their turn */
@@ -59,10 +60,31 @@ struct block {
  * the old segment: descriptors and records take different ways. */
 enum number_state { NUMBER_FREE, NUMBER_TOLD, NUMBER_LEAVING };
 
+/* A set of them: few bytes, for a worker may have a thousand connections that need none of it. */
 struct numbers {
-    uint16_t list[PSI_SHM_SEGMENTS_MAX];
+    uint64_t has[PSI_SHM_SEGMENTS_MAX / 64];
     uint32_t count;
 };
+
+static inline void
+numbers_add(struct numbers *numbers, uint32_t number)
+{
+    numbers->has[number / 64] |= UINT64_C(1) << number % 64;
+    numbers->count++;
+}
+
+static inline bool
+numbers_have(const struct numbers *numbers, uint32_t number)
+{
+    return (numbers->has[number / 64] >> number % 64 & 1) != 0;
+}
+
+static inline void
+numbers_remove(struct numbers *numbers, uint32_t number)
+{
+    numbers->has[number / 64] &= ~(UINT64_C(1) << number % 64);
+    numbers->count--;
+}
 
 /* Thread: owned by the loop. */
 struct psi_shm {
@@ -83,7 +105,8 @@ struct psi_shm {
 
     uint32_t put_off; /* records that are shown when their payloads are copied: loop->copies */
 
-    struct block blocks[BLOCKS_MAX + LARGE_MAX];
+    struct block *blocks; /* owned; as many as were ever needed at once */
+    uint32_t block_capacity;
     uint32_t block_count;
     uint32_t large_count; /* of them */
     size_t copied_bytes;  /* in blocks that are on loan */
@@ -93,7 +116,8 @@ struct psi_shm {
     uint8_t numbers[PSI_SHM_SEGMENTS_MAX]; /* enum number_state */
     uint32_t number_next;                  /* where to look for a free one first */
 
-    struct foreign *foreign[PSI_SHM_SEGMENTS_MAX];
+    struct foreign **foreign; /* owned; by number, as far as the highest that was told */
+    uint32_t foreign_capacity;
     uint64_t foreign_bytes;
     struct loan *loans;
     struct loan *spare_loans;
