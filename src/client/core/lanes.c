@@ -15,6 +15,8 @@
 #include "rpc/identity.h"
 #include "rpc/post.h"
 
+enum { CONNECTING_MAX = 16 }; /* lanes, while a worker joins */
+
 const char *
 psi_lane_name(const struct lane_link *lane, char *text, size_t size)
 {
@@ -285,13 +287,50 @@ is_wanted(const struct lane_link *lane)
     return !lane->client->leaving || lane->is_new;
 }
 
+/* Who joins connects to few at a time: proving who one is takes more memory, for each, than a lane that
+ * is there, and a job may have a thousand. Later only those come that were lost. */
+static bool
+has_enough_to_do(const struct psi_client *client)
+{
+    uint32_t connecting = 0;
+
+    if (client->state != PSI_CLIENT_JOINING || client->lane_count <= CONNECTING_MAX) {
+        return false;
+    }
+    for (uint32_t i = 0; i < client->lane_count; i++) {
+        connecting += client->lanes[i]->peer.state == PSI_PEER_CONNECTING;
+    }
+    return connecting >= CONNECTING_MAX;
+}
+
+/* From where the last turn ended: those that nobody answers for do not keep others waiting. */
+static void
+connect_lanes(struct psi_client *client, uint64_t now_ns)
+{
+    const uint32_t from = client->connect_from;
+    bool enough = has_enough_to_do(client);
+
+    for (uint32_t i = 0; i < client->lane_count; i++) {
+        const uint32_t index = (from + i) % client->lane_count;
+        struct psi_peer *peer = &client->lanes[index]->peer;
+        const bool waits = peer->state == PSI_PEER_WAITING;
+
+        if (!is_wanted(client->lanes[index]) || (waits && enough)) {
+            continue;
+        }
+        psi_peer_tick(peer, now_ns);
+        if (waits && peer->state == PSI_PEER_CONNECTING) {
+            client->connect_from = index + 1;
+            enough = has_enough_to_do(client);
+        }
+    }
+}
+
 void
 psi_lanes_tick(struct psi_client *client, uint64_t now_ns)
 {
-    for (uint32_t i = 0; !psi_lanes_up(client) && i < client->lane_count; i++) {
-        if (is_wanted(client->lanes[i])) {
-            psi_peer_tick(&client->lanes[i]->peer, now_ns);
-        }
+    if (!psi_lanes_up(client)) {
+        connect_lanes(client, now_ns);
     }
     psi_lanes_room_tick(client, now_ns);
     psi_got_tick(client, now_ns);
@@ -301,11 +340,14 @@ uint64_t
 psi_lanes_next_ns(const struct psi_client *client)
 {
     uint64_t next_ns = client->room_ns != 0 ? client->room_ns : UINT64_MAX;
+    const bool enough = !psi_lanes_up(client) && has_enough_to_do(client);
 
     next_ns = client->got_ns != 0 && client->got_ns < next_ns ? client->got_ns : next_ns;
     for (uint32_t i = 0; !psi_lanes_up(client) && i < client->lane_count; i++) {
-        const uint64_t peer_ns =
-            is_wanted(client->lanes[i]) ? psi_peer_next_ns(&client->lanes[i]->peer) : UINT64_MAX;
+        const struct psi_peer *peer = &client->lanes[i]->peer;
+        const bool has_time =
+            is_wanted(client->lanes[i]) && !(enough && peer->state == PSI_PEER_WAITING);
+        const uint64_t peer_ns = has_time ? psi_peer_next_ns(peer) : UINT64_MAX;
 
         next_ns = peer_ns < next_ns ? peer_ns : next_ns;
     }

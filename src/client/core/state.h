@@ -338,6 +338,7 @@ struct psi_client {
 
     struct psi_view view; /* the one it has; id 0: none yet */
     uint32_t lane_count;
+    uint32_t connect_from; /* the lane whose turn it is to be connected to */
     uint32_t lanes_up;
     struct lane_link **lanes; /* of the view's places, in their order; then the host's own */
     struct lane_link *busy;   /* lanes that may have something to send, in order */
