@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/crew.h"
 #include "base/fail.h"
 
 enum { META_AT = 0, PAYLOAD_AT = 8, NUMBER_AT = 16, CANARY = 0xa5 };
@@ -415,6 +416,11 @@ bed_create(const struct bed_transport *transport, const struct psi_loop_config *
     }
     bed->client = create_loop(transport, client_config, bed->client_tls);
     bed->server = create_loop(transport, server_config, bed->server_tls);
+    for (int i = 0; i < 2 && transport->helped; i++) {
+        bed->crews[i] = psi_crew_create(3, 20);
+        assert_non_null(bed->crews[i]);
+        psi_loop_take_crew(i == 0 ? bed->client : bed->server, bed->crews[i]);
+    }
     env = psi_loop_env(bed->server);
     assert_int_equal(env->ops->listen(env, transport->listen_at, &bed_events, bed, &bed->listener,
                                       bed->address, &err),
@@ -428,6 +434,8 @@ bed_destroy(struct bed *bed)
     bed_stop_thread(bed);
     psi_loop_destroy(bed->client);
     psi_loop_destroy(bed->server);
+    psi_crew_destroy(bed->crews[0]);
+    psi_crew_destroy(bed->crews[1]);
     psi_tls_destroy(bed->client_tls);
     psi_tls_destroy(bed->server_tls);
     psi_secret_destroy(bed->secret);

@@ -25,6 +25,7 @@ struct bed_transport {
     bool tls;                     /* both ends prove the job's secret, unless a test says how */
     bool sealed;                  /* ... and what follows goes through TLS */
     bool lends;                   /* both ends share memory */
+    bool helped;                  /* both have crews */
 };
 
 enum bed_moment { NEVER, AT_ACCEPT, AT_OPEN, AT_PREFIX, AT_HEAD, AT_FRAME, AT_CLOSE };
@@ -82,6 +83,7 @@ struct bed {
     struct psi_tls *server_tls;
     struct psi_loop *client;
     struct psi_loop *server;
+    struct psi_crew *crews[2]; /* theirs; NULL: none */
     struct psi_listener *listener;
     char address[PSI_ADDRESS_BYTES];
 

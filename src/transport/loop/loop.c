@@ -340,6 +340,7 @@ psi_loop_create(const struct psi_loop_config *config, struct psi_loop **loop_p,
     TAILQ_INIT(&loop->retired);
     TAILQ_INIT(&loop->timers);
     TAILQ_INIT(&loop->strangers);
+    TAILQ_INIT(&loop->queued);
     loop->meet.fd = -1;
     loop->bell.fd = -1;
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -413,11 +414,39 @@ hear_copies(struct psi_loop *loop)
     }
 }
 
+/* What is due anyway may begin together. */
+static void
+prepare(struct psi_loop *loop, const struct psi_loop_ready *ready)
+{
+    const uint64_t now_ns = psi_monotonic_ns();
+    const struct psi_timer *timer;
+
+    for (int i = 0; i < ready->count; i++) {
+        const struct psi_source *source = find_source(loop, ready->event[i].id);
+
+        if (source != NULL && source->prepare != NULL) {
+            source->prepare(source->object, ready->event[i].events);
+        }
+    }
+    TAILQ_FOREACH(timer, &loop->timers, link)
+    {
+        if (timer->at_ns >= now_ns) {
+            break;
+        }
+        if (timer->prepare != NULL) {
+            timer->prepare(timer->object);
+        }
+    }
+}
+
 void
 psi_loop_dispatch(struct psi_loop *loop, const struct psi_loop_ready *ready)
 {
     psi_assert(!loop->dispatching);
     loop->dispatching = true;
+    if (loop->crew != NULL) {
+        prepare(loop, ready);
+    }
     for (int i = 0; i < ready->count; i++) {
         struct psi_source *source = find_source(loop, ready->event[i].id);
 

@@ -27,9 +27,11 @@ struct psi_stream;
  */
 struct psi_source {
     void (*ready)(void *object, uint32_t events); /* runs in dispatch */
-    void (*close)(void *object);                  /* the loop ends: without events */
-    void *object;                                 /* free()d after psi_loop_retire() */
-    int fd;                                       /* -1: in no epoll set */
+    void (*prepare)(void *object,
+                    uint32_t events); /* (optional) before any is ready: a crew may help */
+    void (*close)(void *object);      /* the loop ends: without events */
+    void *object;                     /* free()d after psi_loop_retire() */
+    int fd;                           /* -1: in no epoll set */
     uint32_t slot;
     uint32_t events;
     TAILQ_ENTRY(psi_source) link;
@@ -42,6 +44,7 @@ struct psi_source {
  */
 struct psi_timer {
     void (*fire)(void *object);
+    void (*prepare)(void *object); /* (optional) as that of a source */
     void *object;
     uint64_t at_ns;
     bool armed;
@@ -121,8 +124,10 @@ struct psi_loop {
     bool holds_bells;                       /* psi_loop_hold_bells() */
     bool owes_bells;                        /* and a connection may have one to ring */
 
-    struct psi_crew *crew; /* helps with large copies; NULL: nobody does. Its owner's */
-    void *copies;          /* owned; stream/carrier_shm_copies.c: those under way */
+    struct psi_crew *crew;         /* helps with large copies; NULL: nobody does. Its owner's */
+    void *copies;                  /* owned; stream/carrier_shm_copies.c: those under way */
+    struct psi_stream_list queued; /* to be flushed when bells are rung */
+    void (*flush_queued)(struct psi_loop *loop); /* NULL: nothing ever was */
     void (*show_copies)(
         struct psi_loop *loop); /* frames whose copies are done are shown; NULL: none */
     void (*hear_copies)(struct psi_loop *loop); /* likewise heard: in dispatch */

@@ -178,6 +178,9 @@ ring_bells(struct psi_loop *loop, uint32_t but_on_core)
 void
 psi_loop_ring_bells(struct psi_loop *loop)
 {
+    if (loop->flush_queued != NULL) {
+        loop->flush_queued(loop);
+    }
     if (loop->show_copies != NULL) {
         loop->show_copies(loop);
     }

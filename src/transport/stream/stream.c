@@ -61,6 +61,7 @@ psi_stream_detach(struct psi_stream *stream)
         stream->lookup = NULL;
     }
     psi_shm_offer_end(stream);
+    psi_stream_end_moves(stream);
     stream->carrier->close(stream);
     psi_stream_out_clear(&stream->out);
     psi_handshake_destroy(stream->handshake);
@@ -204,29 +205,42 @@ listen_first(struct psi_stream *stream)
     return got > 0 && stream->state == AUTHENTICATING;
 }
 
+/* Takes bytes off the wire, to where they belong. *room_p: how many it might have been. */
+static ssize_t
+take(struct psi_stream *stream, size_t budget, size_t *room_p)
+{
+    const size_t most = appetite(stream, budget);
+    struct iovec iov[PSI_STREAM_IN_IOVECS];
+    int count = psi_stream_in_room(&stream->in, iov);
+
+    if (iov[0].iov_len > most) {
+        iov[0].iov_len = most;
+        count = 1;
+    }
+    *room_p = 0;
+    for (int i = 0; i < count; i++) {
+        *room_p += iov[i].iov_len;
+    }
+    return psi_stream_receive_some(stream, iov, count);
+}
+
 static bool
 receive_and_hear(struct psi_stream *stream)
 {
     size_t budget = PSI_STREAM_WORK_BYTES;
+    bool taken = false; /* already, with others: then it is one turn */
 
     if (stream->state == AUTHENTICATING && stream->handshake == NULL && !listen_first(stream)) {
         return false;
     }
-    while (budget > 0) {
-        const size_t most = appetite(stream, budget);
-        struct iovec iov[PSI_STREAM_IN_IOVECS];
-        int count = psi_stream_in_room(&stream->in, iov);
-        size_t room = 0;
+    while (budget > 0 && !taken) {
+        size_t room;
         ssize_t got;
 
-        if (iov[0].iov_len > most) {
-            iov[0].iov_len = most;
-            count = 1;
+        taken = psi_stream_received(stream, &got, &room);
+        if (!taken) {
+            got = take(stream, budget, &room);
         }
-        for (int i = 0; i < count; i++) {
-            room += iov[i].iov_len;
-        }
-        got = psi_stream_receive_some(stream, iov, count);
         if (got < 0 && errno == EAGAIN) {
             return false;
         }
@@ -306,6 +320,7 @@ psi_stream_close_after_send(struct psi_conn *conn, uint32_t linger_ms)
     }
     psi_shm_offer_end(stream);
     psi_stream_flush(stream); /* what was held back for the sake of it */
+    psi_stream_end_moves(stream);
     if (psi_stream_is_broken(stream) || !stream->carrier->linger(stream)) {
         psi_stream_detach(stream);
         return;
@@ -433,8 +448,14 @@ psi_stream_create(struct psi_loop *loop, const struct psi_sockets *sockets, cons
     stream->conn.ops = &stream->carrier->ops;
     memcpy(stream->conn.peer, peer, strnlen(peer, PSI_ADDRESS_BYTES - 1));
     stream->source = (struct psi_source){
-        .ready = stream->carrier->ready, .close = stream_gone, .object = stream, .fd = -1};
-    stream->timer = (struct psi_timer){.fire = stream_due, .object = stream};
+        .ready = stream->carrier->ready,
+        .prepare = psi_stream_prepare,
+        .close = stream_gone,
+        .object = stream,
+        .fd = -1,
+    };
+    stream->timer = (struct psi_timer){
+        .fire = stream_due, .prepare = psi_stream_prepare_again, .object = stream};
     stream->loop = loop;
     stream->sockets = sockets;
     psi_stream_in_init(&stream->in, stream->buffer, &loop->counts.copied_ns);

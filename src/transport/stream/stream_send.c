@@ -34,11 +34,20 @@ move_sealed(const struct psi_stream *stream,
 ssize_t
 psi_stream_receive_some(const struct psi_stream *stream, struct iovec *iov, int count)
 {
+    if (stream->sealed != NULL) {
+        return move_sealed(stream, stream->loop->config.auth->receive, iov, count);
+    }
+    return psi_stream_receive_raw(stream, iov, count);
+}
+
+ssize_t
+psi_stream_receive_raw(const struct psi_stream *stream, struct iovec *iov, int count)
+{
     struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)count};
     ssize_t got;
 
     if (stream->sealed != NULL) {
-        return move_sealed(stream, stream->loop->config.auth->receive, iov, count);
+        return stream->loop->config.auth->receive(stream->sealed, stream->source.fd, iov, count);
     }
     do {
         got = recvmsg(stream->source.fd, &message, MSG_DONTWAIT);
@@ -56,6 +65,15 @@ send_plain(const struct psi_stream *stream, struct iovec *iov, int count)
         sent = sendmsg(stream->source.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     } while (sent < 0 && errno == EINTR);
     return sent;
+}
+
+ssize_t
+psi_stream_send_raw(const struct psi_stream *stream, struct iovec *iov, int count)
+{
+    if (stream->sealed != NULL) {
+        return stream->loop->config.auth->send(stream->sealed, stream->source.fd, iov, count);
+    }
+    return send_plain(stream, iov, count);
 }
 
 /* What became of a send: how many bytes were taken, perhaps none; -1: the stream is broken. */
@@ -77,6 +95,7 @@ static ssize_t
 send_some(struct psi_stream *stream, struct iovec *iov, int count)
 {
     if (stream->sealed != NULL) {
+        psi_stream_finish_sealed(stream);
         return sent_or_broken(stream,
                               move_sealed(stream, stream->loop->config.auth->send, iov, count));
     }
@@ -147,12 +166,18 @@ static void
 flush_frames(struct psi_stream *stream)
 {
     size_t budget = PSI_STREAM_WORK_BYTES;
+    ssize_t sent;
 
+    if (psi_stream_sent(stream, &sent)) { /* the rest when it is ready again */
+        sent = sent_or_broken(stream, sent);
+        psi_stream_out_sent(&stream->out, sent > 0 ? (size_t)sent : 0);
+        return;
+    }
     while (stream->out.bytes > 0 && budget > 0) {
         struct iovec iov[SEND_IOVECS];
         const int count = psi_stream_out_gather(&stream->out, iov, SEND_IOVECS);
-        const ssize_t sent = send_some(stream, iov, count);
 
+        sent = send_some(stream, iov, count);
         if (sent <= 0) {
             return;
         }
@@ -225,7 +250,7 @@ psi_stream_send(struct psi_conn *conn, const struct psi_outgoing *frame)
         return status;
     }
     stream->loop->counts.frames_out += PSI_COUNTS;
-    if (!holds_frames(stream) && stream->out.bytes == 0) {
+    if (!holds_frames(stream) && stream->out.bytes == 0 && !psi_stream_queues(stream, bytes)) {
         sent = send_at_once(stream, frame);
         if (sent < 0) {
             return stream->reason.status;
@@ -236,7 +261,7 @@ psi_stream_send(struct psi_conn *conn, const struct psi_outgoing *frame)
         return PSD_OK;
     }
     status = psi_stream_queue(stream, frame, (size_t)sent);
-    if (status == PSD_OK && stream->state == OPEN) {
+    if (status == PSD_OK && stream->state == OPEN && !stream->queued) {
         watch(stream);
     }
     return status;
@@ -246,9 +271,10 @@ psd_status
 psi_stream_unshare(struct psi_conn *conn, const void *base, size_t bytes)
 {
     struct psi_stream *stream = psi_stream_of(conn);
-    const psd_status status =
-        psi_stream_out_unshare(&stream->out, base, bytes, &stream->loop->counts.copied_ns);
+    psd_status status;
 
+    psi_stream_finish_sending(stream);
+    status = psi_stream_out_unshare(&stream->out, base, bytes, &stream->loop->counts.copied_ns);
     if (status != PSD_OK) {
         psi_stream_out_clear(&stream->out);
         if (!psi_stream_is_broken(stream)) {

@@ -269,6 +269,7 @@ void
 psi_stream_switch(struct psi_stream *stream, struct psi_shm *shm, int old_fd)
 {
     psi_assert(stream->handshake == NULL && stream->word_unsent == 0);
+    psi_stream_end_moves(stream);
     psi_stream_unseal(stream);
     close(old_fd);
     stream->again = false;

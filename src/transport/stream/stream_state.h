@@ -6,6 +6,7 @@
 
 #include <errno.h>
 
+#include "base/crew.h"
 #include "base/fail.h"
 #include "transport/loop/loop_state.h"
 #include "transport/stream/carrier_shm.h"
@@ -34,6 +35,27 @@ struct psi_carrier {
     bool (*linger)(struct psi_stream *stream);
 
     void (*close)(struct psi_stream *stream);
+};
+
+enum psi_move_state { PSI_MOVE_NONE, PSI_MOVE_BEGUN, PSI_MOVE_DONE };
+
+enum { PSI_MOVE_IOVECS = 16 };
+
+/* One call that moves bytes, made by whoever has time. Thread: while it is under way, its maker's. */
+struct psi_stream_move {
+    struct psi_stream *stream;
+    struct psi_crew_task task;
+    enum psi_move_state state; /* the loop's */
+    struct iovec iov[PSI_MOVE_IOVECS];
+    int count;
+    ssize_t moved; /* as recvmsg() and sendmsg() say it, ... */
+    int code;      /* ... with errno */
+    uint64_t ns;   /* that it took */
+};
+
+struct psi_stream_moves {
+    struct psi_stream_move in;
+    struct psi_stream_move out;
 };
 
 extern const struct psi_carrier psi_carrier_bytes;
@@ -66,6 +88,9 @@ struct psi_stream {
     size_t word_unsent;                  /* ... as far as it is not sent yet */
     struct psi_stream_in in;
     struct psi_stream_out out;
+    struct psi_stream_moves *moves; /* owned; NULL: a crew has never helped */
+    bool queued;                    /* in loop->queued */
+    TAILQ_ENTRY(psi_stream) queued_link;
     uint8_t buffer[]; /* PSI_STREAM_IN_BYTES, for in */
 };
 
@@ -168,8 +193,10 @@ void psi_stream_heard_later(void *object, psd_status status, struct psd_error *e
 
 /* ---- stream_send.c ---- */
 
-/* As recvmsg(), through whatever seals the bytes. */
+/* As recvmsg(), through whatever seals the bytes. raw: nothing is counted; whichever thread. */
 ssize_t psi_stream_receive_some(const struct psi_stream *stream, struct iovec *iov, int count);
+ssize_t psi_stream_receive_raw(const struct psi_stream *stream, struct iovec *iov, int count);
+ssize_t psi_stream_send_raw(const struct psi_stream *stream, struct iovec *iov, int count);
 
 /* Sends what the kernel takes, and waits for it to take the rest. */
 void psi_stream_flush_bytes(struct psi_stream *stream);
@@ -186,6 +213,28 @@ psd_status psi_stream_queue(struct psi_stream *stream, const struct psi_outgoing
 psd_status psi_stream_send(struct psi_conn *conn, const struct psi_outgoing *frame);
 psd_status psi_stream_unshare(struct psi_conn *conn, const void *base, size_t bytes);
 size_t psi_stream_queued_bytes(const struct psi_conn *conn);
+
+/* ---- stream_moves.c: what a crew moves ---- */
+
+/* It is ready, or its timer is due: its bytes may be moved before its turn comes. */
+void psi_stream_prepare(void *object, uint32_t events);
+void psi_stream_prepare_again(void *object);
+
+/* Takes what a move has brought, or sent, if there was one: as the call that it made, with errno. */
+bool psi_stream_received(struct psi_stream *stream, ssize_t *got_p, size_t *room_p);
+bool psi_stream_sent(struct psi_stream *stream, ssize_t *sent_p);
+
+/* Should a frame of so many bytes be queued until bells are rung, and moved then? */
+bool psi_stream_queues(struct psi_stream *stream, size_t bytes);
+
+/* No move uses the session of a sealed stream any more. */
+void psi_stream_finish_sealed(struct psi_stream *stream);
+
+/* No move reads frames that wait to be sent. */
+void psi_stream_finish_sending(struct psi_stream *stream);
+
+/* No move is under way, and none will be heard of. */
+void psi_stream_end_moves(struct psi_stream *stream);
 
 /* ---- stream_open.c ---- */
 
