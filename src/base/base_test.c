@@ -339,6 +339,20 @@ test_shares_of_cores_are_apart(void **state)
     }
 }
 
+/* If this fails, a worker on a small machine, or one of many, has threads that only take cores from others. */
+static void
+test_spare_threads(void **state)
+{
+    const uint32_t cores = psi_usable_cores();
+
+    (void)state;
+    assert_in_range(psi_spare_threads(1), 1, cores / 2 > 1 ? cores / 2 : 1);
+    assert_true(psi_spare_threads(1) <= 8);
+    assert_int_equal(psi_spare_threads(cores), 1);
+    assert_int_equal(psi_spare_threads(1000), 1);
+    assert_true(psi_allowed_cores() >= 1);
+}
+
 /* If this fails, threads of which there are more than cores crowd on some of them. */
 static void
 test_more_shares_than_cores_change_nothing(void **state)
@@ -403,6 +417,7 @@ main(void)
         cmocka_unit_test(test_descriptors_for_strangers),
         cmocka_unit_test(test_closed_descriptors_are_filled),
         cmocka_unit_test(test_shares_of_cores_are_apart),
+        cmocka_unit_test(test_spare_threads),
         cmocka_unit_test(test_more_shares_than_cores_change_nothing),
     };
 

@@ -80,11 +80,14 @@ psi_allowed_cores(void)
 uint32_t
 psi_spare_threads(uint32_t processes)
 {
-    const uint32_t usable = psi_usable_cores();
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    const uint32_t machine = online > 1 ? (uint32_t)online : 1;
     const uint32_t allowed = psi_allowed_cores();
-    const uint32_t share = (usable < allowed ? usable : allowed) / (2 * processes);
+    const uint32_t all = (machine < allowed ? machine : allowed) / processes;
+    const uint32_t usable = psi_usable_cores(); /* perhaps this process's own share already */
+    const uint32_t half = (usable < all ? usable : all) / 2;
 
-    return share < 1 ? 1 : share > SPARE_THREADS_MAX ? SPARE_THREADS_MAX : share;
+    return half < 1 ? 1 : half > SPARE_THREADS_MAX ? SPARE_THREADS_MAX : half;
 }
 
 void

@@ -14,7 +14,7 @@ uint32_t psi_allowed_cores(void);
 
 /*
  * Threads that one of `processes` alike on this machine may have for what is worth several cores: half of
- * its share, for there are servers and the program's own threads too, and no more than memory needs to
+ * its share of them, or of those it is bound to, for there are servers and the program's own threads too, and no more than memory needs to
  * be busy. At least 1.
  */
 uint32_t psi_spare_threads(uint32_t processes);

@@ -54,6 +54,8 @@ struct psi_crew {
     uint64_t bytes;      /* guarded by lock: of tasks that are not finished */
     uint64_t spin_ns;
     uint32_t helpers; /* at most */
+    cpu_set_t cores;  /* where they run: as the one who made the crew might, then */
+    bool knows_cores;
     pthread_t thread[PSI_CREW_THREADS_MAX];
 };
 
@@ -77,6 +79,7 @@ psi_crew_create(uint32_t threads, uint32_t spin_us)
         return NULL;
     }
     *crew = (struct psi_crew){.helpers = threads - 1, .spin_ns = spin_us * UINT64_C(1000)};
+    crew->knows_cores = sched_getaffinity(0, sizeof(crew->cores), &crew->cores) == 0;
     if (pthread_mutex_init(&crew->lock, NULL) != 0) {
         goto err_free;
     }
@@ -167,6 +170,9 @@ help(void *argument)
     struct psi_crew *crew = argument;
     uint64_t seen;
 
+    if (crew->knows_cores) { /* who started us may have settled on one core since */
+        (void)sched_setaffinity(0, sizeof(crew->cores), &crew->cores);
+    }
     for (;;) {
         while (do_any_part(crew) || finds_more(crew)) {
         }

@@ -6,7 +6,8 @@
  * psi_crew_finish() returns, whether or not there was any help, and what its parts did is seen.
  *
  * No thread is started before there is so much to do at once that it is worth it. Threads that find
- * nothing look on for a while, then sleep. If one of them is kept from its core by others while
+ * nothing look on for a while, then sleep. They run on the cores that the crew's maker might use when it made
+ * the crew, wherever it went since. If one of them is kept from its core by others while
  * somebody waits for it, cores are not free: for a while nobody is asked for help.
  */
 #ifndef PSI_BASE_CREW_H

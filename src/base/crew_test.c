@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -15,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "base/cores.h"
 #include "base/crew.h"
 
 enum { PARTS = 8, TASKS = 24, TURNS = 200, PRODUCERS = 3 };
@@ -219,6 +221,45 @@ test_helpers_take_no_signals(void **state)
     psi_crew_destroy(crew);
 }
 
+static void
+look_at_cores(void *object, uint32_t part)
+{
+    _Atomic int *most = object;
+    cpu_set_t cores;
+
+    (void)part;
+    if (sched_getaffinity(0, sizeof(cores), &cores) == 0 && CPU_COUNT(&cores) > *most) {
+        *most = CPU_COUNT(&cores);
+    }
+    while (*most < 2) { /* the helper's part ends it */
+    }
+}
+
+/* If this fails, a program that binds its thread to one core has all helpers there. */
+static void
+test_helpers_do_not_follow_to_one_core(void **state)
+{
+    struct psi_crew *crew = psi_crew_create(2, 0);
+    _Atomic int most = 0;
+    struct psi_crew_task task = {
+        .run = look_at_cores, .object = &most, .parts = 2, .bytes = 2 * PSI_CREW_WORTH_BYTES};
+    cpu_set_t before;
+
+    (void)state;
+    if (psi_usable_cores() < 2) {
+        psi_crew_destroy(crew);
+        skip();
+    }
+    assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+    psi_cores_keep_to_share(0, psi_usable_cores());
+    assert_int_equal(psi_usable_cores(), 1);
+    assert_true(psi_crew_begin(crew, &task));
+    psi_crew_finish(crew, &task);
+    assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
+    assert_int_equal(most, psi_usable_cores());
+    psi_crew_destroy(crew);
+}
+
 int
 main(void)
 {
@@ -229,6 +270,7 @@ main(void)
         cmocka_unit_test(test_parts_run_at_the_same_time),
         cmocka_unit_test(test_no_place_is_left),
         cmocka_unit_test(test_helpers_take_no_signals),
+        cmocka_unit_test(test_helpers_do_not_follow_to_one_core),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
