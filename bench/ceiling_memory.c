@@ -1,8 +1,8 @@
 /*
  * ceiling_memory.c - the ceiling of one host: threads on memory that all of them share.
  *
- * As many threads as cores, at most two, each bound to one, do the work of all workers and of the
- * server between them; they wait for each other by spinning. Nothing is sent and nobody is asked:
+ * As many threads as cores, each bound to one, do the work of all workers and of the server between
+ * them: of a tensor of each worker, or, if there are more of them than workers, of a part of all; they wait for each other by spinning. Nothing is sent and nobody is asked:
  * what is left are the passes over memory that a parameter server cannot avoid.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -25,7 +25,7 @@
 #include "timer.h"
 
 enum {
-    THREADS_MAX = 2,
+    THREADS_MAX = 64,
     WORKERS_MAX = 16,
     BLOCK = 65536, /* elements: stays in the second-level cache with its gradients */
 };
@@ -94,24 +94,48 @@ share_begin(const struct memory_run *run, uint32_t index)
     return index == run->threads ? run->count : lines * TENSOR_LINE * index;
 }
 
+/* What a thread writes and reads for workers: elements of each `step`th of them. */
+struct portion {
+    uint32_t rank;
+    uint32_t step;
+    size_t first;
+    size_t count;
+};
+
+static struct portion
+portion_of(const struct memory_run *run, uint32_t index)
+{
+    const size_t first = share_begin(run, index);
+
+    if (run->threads <= run->workers) {
+        return (struct portion){.rank = index, .step = run->threads, .count = run->count};
+    }
+    return (struct portion){
+        .step = 1, .first = first, .count = share_begin(run, index + 1) - first};
+}
+
 static void
-copy(const struct memory_run *run, float *to, const float *from)
+copy(const struct memory_run *run, float *to, const float *from, size_t count)
 {
     if (run->kind == CEILING_COPY_NT) {
-        kernel_copy_past_cache(to, from, run->count);
+        kernel_copy_past_cache(to, from, count);
     } else {
-        memcpy(to, from, run->count * sizeof(*to));
+        memcpy(to, from, count * sizeof(*to));
     }
 }
 
 static void
 give(struct memory_run *run, uint32_t index, uint32_t phase)
 {
-    for (uint32_t rank = index; rank < run->workers; rank += run->threads) {
+    const struct portion mine = portion_of(run, index);
+
+    for (uint32_t rank = mine.rank; rank < run->workers; rank += mine.step) {
+        float *gradient = run->gradients[rank] + mine.first;
+
         if (copies(run)) {
-            copy(run, run->gradients[rank], run->own_gradients[rank]);
+            copy(run, gradient, run->own_gradients[rank] + mine.first, mine.count);
         } else {
-            tensor_write(run->gradients[rank], 0, run->count, rank, phase);
+            tensor_write(gradient, mine.first, mine.count, rank, phase);
         }
     }
 }
@@ -119,13 +143,14 @@ give(struct memory_run *run, uint32_t index, uint32_t phase)
 static uint32_t
 take(struct memory_run *run, uint32_t index)
 {
+    const struct portion mine = portion_of(run, index);
     uint32_t read = 0;
 
-    for (uint32_t rank = index; rank < run->workers; rank += run->threads) {
+    for (uint32_t rank = mine.rank; rank < run->workers; rank += mine.step) {
         if (copies(run)) {
-            copy(run, run->own_values[rank], run->values);
+            copy(run, run->own_values[rank] + mine.first, run->values + mine.first, mine.count);
         } else {
-            read += tensor_read(run->values, run->count);
+            read += tensor_read(run->values + mine.first, mine.count);
         }
     }
     return read;

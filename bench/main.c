@@ -11,6 +11,7 @@
 #include "base/exit_code.h"
 #include "config/settings.h"
 #include "options.h"
+#include "process.h"
 #include "runner.h"
 #include "worker.h"
 
@@ -28,6 +29,7 @@ main(int argc, char **argv)
     if (options.answered) {
         return PSI_EXIT_OK;
     }
+    process_keep_to(options.cores);
     if (options.control != NULL && psi_environment("PSD_MASTER_ADDRESS") != NULL) {
         status = worker_run(options.control, &err);
     } else {

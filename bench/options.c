@@ -12,6 +12,7 @@
 
 #include <psd/psd.h>
 
+#include "base/cores.h"
 #include "base/fail.h"
 #include "config/options.h"
 
@@ -54,6 +55,8 @@ parse_all(int argc, char *const *argv, struct bench_options *options, struct raw
         {"workers", 'w', PSI_OPTION_NUMBER, "of the job", &options->workers},
         {"servers", 's', PSI_OPTION_NUMBER, "of the job", &options->servers},
         {"sizes", 0, PSI_OPTION_TEXT, "of the tensor, as 64,4k,1M", &raw->sizes},
+        {"cores", 0, PSI_OPTION_NUMBER, "of the machine, for everything that is measured [all]",
+         &options->cores},
         {"seconds", 0, PSI_OPTION_TEXT, "of one timed run [0.1]", &raw->seconds},
         {"repeat", 0, PSI_OPTION_NUMBER, "timed runs of each; the median counts [5]",
          &options->repeat},
@@ -194,6 +197,10 @@ choose_what(const struct raw_options *raw, struct bench_options *options, struct
     if (options->workers > WORKERS_MAX || options->servers > SERVERS_MAX) {
         return psi_fail(err, PSD_ERR_INVALID, "at most %d workers and %d servers", WORKERS_MAX,
                         SERVERS_MAX);
+    }
+    if (options->cores > psi_usable_cores()) {
+        return psi_fail(err, PSD_ERR_INVALID, "--cores %u: this process may use %u", options->cores,
+                        psi_usable_cores());
     }
     if (options->sealed && (options->workers > 1 || options->servers > 1)) {
         return psi_fail(err, PSD_ERR_INVALID, "--sealed: one worker and one server, as the pair");

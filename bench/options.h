@@ -39,6 +39,7 @@ struct bench_options {
     bool sealed; /* TLS as between hosts, beside bare TLS */
     uint32_t workers;
     uint32_t servers;
+    uint32_t cores; /* that it and everything it starts runs on; 0: those it may use */
     struct bench_sizes sizes;
     bool sizes_chosen;   /* not the default ones */
     double seconds;      /* of one timed run */

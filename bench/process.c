@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,4 +199,22 @@ process_bind(uint32_t core)
     const uint32_t cores = psi_usable_cores();
 
     psi_cores_keep_to_share(core % cores, cores);
+}
+
+void
+process_keep_to(uint32_t cores)
+{
+    cpu_set_t usable;
+    cpu_set_t kept;
+
+    if (cores == 0 || sched_getaffinity(0, sizeof(usable), &usable) != 0) {
+        return;
+    }
+    CPU_ZERO(&kept);
+    for (size_t core = 0; core < CPU_SETSIZE && (uint32_t)CPU_COUNT(&kept) < cores; core++) {
+        if (CPU_ISSET(core, &usable)) {
+            CPU_SET(core, &kept);
+        }
+    }
+    (void)sched_setaffinity(0, sizeof(kept), &kept); /* refused: on all */
 }

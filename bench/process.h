@@ -36,4 +36,7 @@ uint64_t process_cpu_ns(pid_t pid);
 /* Keeps this process, or this thread, on one core; without effect where there is only one. */
 void process_bind(uint32_t core);
 
+/* This process and what it starts run on the first so many of the cores it may use; 0: on all. */
+void process_keep_to(uint32_t cores);
+
 #endif
