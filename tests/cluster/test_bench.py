@@ -74,6 +74,13 @@ def test_workers_by_another_launcher(tmp_path):
     assert "| 4 KiB | push_pull, ordinary memory |" in done.stdout
 
 
+def test_fewer_cores():
+    """If this fails, a part of a machine cannot be measured as if it were all of it."""
+    done = run_bench("--quick", "--alone", "--cores", 1, "--transport", "shm", "--workers", 2, "--sizes", "64k")
+    assert done.returncode == 0, done.stderr
+    assert "| 64 KiB | ceiling: copyin(libc) |" in done.stdout
+
+
 def test_a_job_that_does_not_start():
     """If this fails, a benchmark without workers waits, or nobody learns why."""
     done = run_bench("--quick", "--workers", 1, "--sizes", 64, "--launch",
@@ -87,7 +94,7 @@ def test_a_job_that_does_not_start():
 
 
 @pytest.mark.parametrize("words", [("siute",), ("--sizes", "3"), ("--transport", "udp"),
-                                   ("suite", "--workers", "2"), ("--repeat", "1000")])
+                                   ("suite", "--workers", "2"), ("--repeat", "1000"), ("--cores", "5000")])
 def test_wrong_options(words):
     """If this fails, a typing error starts ten minutes of something else."""
     done = run_bench(*words)
