@@ -175,14 +175,23 @@ ring_bells(struct psi_loop *loop, uint32_t but_on_core)
     }
 }
 
-void
-psi_loop_ring_bells(struct psi_loop *loop)
+/* What was sent meanwhile with others' help. */
+static void
+let_crew_finish(struct psi_loop *loop)
 {
     if (loop->flush_queued != NULL) {
         loop->flush_queued(loop);
     }
     if (loop->show_copies != NULL) {
         loop->show_copies(loop);
+    }
+}
+
+void
+psi_loop_ring_bells(struct psi_loop *loop)
+{
+    if (loop->crew != NULL) {
+        let_crew_finish(loop);
     }
     loop->holds_bells = false;
     if (loop->owes_bells) {

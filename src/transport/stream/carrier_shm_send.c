@@ -427,10 +427,10 @@ psi_shm_send_notes(struct psi_shm *shm, struct psd_error *err)
             shm->spare_loans = loan;
         }
     }
-    if (status == PSD_OK) {
+    if (status == PSD_OK && shm->forget.count > 0) {
         status = send_numbers(shm, PSI_SHM_FORGET, &shm->forget, err);
     }
-    if (status == PSD_OK) {
+    if (status == PSD_OK && shm->forgotten.count > 0) {
         status = send_numbers(shm, PSI_SHM_FORGOTTEN, &shm->forgotten, err);
     }
     return status == PSD_PENDING ? PSD_OK : status;

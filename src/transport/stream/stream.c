@@ -237,7 +237,7 @@ receive_and_hear(struct psi_stream *stream)
         size_t room;
         ssize_t got;
 
-        taken = psi_stream_received(stream, &got, &room);
+        taken = stream->moves != NULL && psi_stream_received(stream, &got, &room);
         if (!taken) {
             got = take(stream, budget, &room);
         }

@@ -145,7 +145,7 @@ psi_stream_received(struct psi_stream *stream, ssize_t *got_p, size_t *room_p)
 {
     struct psi_stream_moves *moves = stream->moves;
 
-    if (moves == NULL || moves->in.state == PSI_MOVE_NONE) {
+    if (moves->in.state == PSI_MOVE_NONE) {
         return false;
     }
     finish(&moves->in);
@@ -180,7 +180,7 @@ psi_stream_sent(struct psi_stream *stream, ssize_t *sent_p)
 {
     struct psi_stream_moves *moves = stream->moves;
 
-    if (moves == NULL || moves->out.state == PSI_MOVE_NONE) {
+    if (moves->out.state == PSI_MOVE_NONE) {
         return false;
     }
     finish(&moves->out);
@@ -256,16 +256,14 @@ psi_stream_queues(struct psi_stream *stream, size_t bytes)
 void
 psi_stream_finish_sealed(struct psi_stream *stream)
 {
-    if (stream->moves != NULL && stream->sealed != NULL) {
-        finish(&stream->moves->in);
-        finish(&stream->moves->out);
-    }
+    finish(&stream->moves->in);
+    finish(&stream->moves->out);
 }
 
 void
 psi_stream_finish_sending(struct psi_stream *stream)
 {
-    if (stream->moves != NULL && is_under_way(&stream->moves->out)) {
+    if (is_under_way(&stream->moves->out)) {
         finish(&stream->moves->out); /* also of a stream that is broken, and sends nothing more */
         psi_stream_flush_bytes(stream);
     }

@@ -95,7 +95,9 @@ static ssize_t
 send_some(struct psi_stream *stream, struct iovec *iov, int count)
 {
     if (stream->sealed != NULL) {
-        psi_stream_finish_sealed(stream);
+        if (stream->moves != NULL) {
+            psi_stream_finish_sealed(stream);
+        }
         return sent_or_broken(stream,
                               move_sealed(stream, stream->loop->config.auth->send, iov, count));
     }
@@ -168,7 +170,8 @@ flush_frames(struct psi_stream *stream)
     size_t budget = PSI_STREAM_WORK_BYTES;
     ssize_t sent;
 
-    if (psi_stream_sent(stream, &sent)) { /* the rest when it is ready again */
+    if (stream->moves != NULL &&
+        psi_stream_sent(stream, &sent)) { /* the rest when it is ready again */
         sent = sent_or_broken(stream, sent);
         psi_stream_out_sent(&stream->out, sent > 0 ? (size_t)sent : 0);
         return;
@@ -250,7 +253,8 @@ psi_stream_send(struct psi_conn *conn, const struct psi_outgoing *frame)
         return status;
     }
     stream->loop->counts.frames_out += PSI_COUNTS;
-    if (!holds_frames(stream) && stream->out.bytes == 0 && !psi_stream_queues(stream, bytes)) {
+    if (!holds_frames(stream) && stream->out.bytes == 0 &&
+        (stream->loop->crew == NULL || !psi_stream_queues(stream, bytes))) {
         sent = send_at_once(stream, frame);
         if (sent < 0) {
             return stream->reason.status;
@@ -273,7 +277,9 @@ psi_stream_unshare(struct psi_conn *conn, const void *base, size_t bytes)
     struct psi_stream *stream = psi_stream_of(conn);
     psd_status status;
 
-    psi_stream_finish_sending(stream);
+    if (stream->moves != NULL) {
+        psi_stream_finish_sending(stream);
+    }
     status = psi_stream_out_unshare(&stream->out, base, bytes, &stream->loop->counts.copied_ns);
     if (status != PSD_OK) {
         psi_stream_out_clear(&stream->out);

@@ -214,7 +214,7 @@ psd_status psi_stream_send(struct psi_conn *conn, const struct psi_outgoing *fra
 psd_status psi_stream_unshare(struct psi_conn *conn, const void *base, size_t bytes);
 size_t psi_stream_queued_bytes(const struct psi_conn *conn);
 
-/* ---- stream_moves.c: what a crew moves ---- */
+/* ---- stream_moves.c: what a crew moves; those that take and finish are for streams with moves ---- */
 
 /* It is ready, or its timer is due: its bytes may be moved before its turn comes. */
 void psi_stream_prepare(void *object, uint32_t events);
