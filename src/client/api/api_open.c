@@ -37,6 +37,16 @@ parse_rank(const char *text, uint32_t *rank_p, struct psd_error *err)
     return PSD_OK;
 }
 
+/* Said by psd_run, for programs; what makes no sense there is no reason not to join. */
+static uint32_t
+workers_here(void)
+{
+    const char *text = psi_environment("PSD_LOCAL_SIZE");
+    const long count = text != NULL ? strtol(text, NULL, 10) : 0;
+
+    return count > 0 && count <= PSI_RANKS_MAX ? (uint32_t)count : 0;
+}
+
 static psd_status
 open_config(const struct psd_open_args *given, struct psi_client_config *config,
             struct psi_secret_source *source, struct psd_error *err)
@@ -81,6 +91,7 @@ open_config(const struct psd_open_args *given, struct psi_client_config *config,
     config->lends = settings.transport == PSI_TRANSPORT_AUTO;
     config->spin_us = settings.spin_us;
     config->copy_threads = settings.copy_threads;
+    config->workers_here = workers_here();
     if (config->lends && settings.hierarchy == PSI_HIERARCHY_AUTO) {
         config->host = psi_machine_guess();
         config->host_address = "tcp://127.0.0.1:0";

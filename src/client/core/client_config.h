@@ -23,6 +23,7 @@ struct psi_client_config {
     const char
         *host_address;     /* where others of this host may connect: "tcp://127.0.0.1:0"; copied */
     uint32_t spin_us;      /* looks so long before it sleeps */
+    uint32_t workers_here; /* on this host, as who started them says; 0: nobody said */
     uint32_t copy_threads; /* that copy large tensors together; 0: as cores are free */
 
     /* Sets what only the process knows of itself, before metrics are told (optional). */

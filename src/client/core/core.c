@@ -358,6 +358,7 @@ psi_client_workers_here(const struct psi_client *client)
     for (uint32_t rank = 0; client->config.host != 0 && rank < view->workers; rank++) {
         count += view->worker[rank].member && view->worker[rank].host == client->config.host;
     }
+    count = client->config.workers_here > count ? client->config.workers_here : count;
     return count > 0 ? count : 1;
 }
 

@@ -384,10 +384,29 @@ test_a_result_from_a_neighbour_is_told_of(void **state)
     client_bed_stop(bed);
 }
 
+/* If this fails, each worker of a host takes the cores of all of them for itself. */
+static void
+test_workers_of_this_host_are_counted(void **state)
+{
+    struct client_bed *bed = client_bed_start_sender(3, 1, BED_CHUNK_BYTES);
+
+    (void)state;
+    assert_int_equal(psi_client_workers_here(bed->client), 3);
+    bed->client->config.workers_here = 5; /* who started them knows of more */
+    assert_int_equal(psi_client_workers_here(bed->client), 5);
+    client_bed_stop(bed);
+
+    bed = client_bed_start(1, PSI_DEATH_FAIL,
+                           BED_CHUNK_BYTES); /* which nobody can be told apart in */
+    assert_int_equal(psi_client_workers_here(bed->client), 1);
+    client_bed_stop(bed);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_workers_of_this_host_are_counted),
         cmocka_unit_test(test_a_neighbour_is_told_of_the_job),
         cmocka_unit_test(test_a_sum_outlives_its_server),
         cmocka_unit_test(test_a_result_not_handed_out_is_shown),
