@@ -2,10 +2,11 @@
  * clock.c - may this push count, may this round close, may this read proceed.
  *
  * Invariants
- *   - version and left_at aside, everything follows from next[]: the first step a rank has not
+ *   - version and members aside, everything follows from next[]: the first step a rank has not
  *     given;
  *   - bulk-synchronous: next[rank] <= version + 1, since no gradient of a later round is admitted;
- *   - a rank has part in the steps below left_at[rank], in no other;
+ *   - a rank has part in the steps from joined_at[rank] on that are below left_at[rank], in no other;
+ *     next[rank] may be below joined_at[rank], and nobody waits for what is between them;
  *   - what may count is decided by version, what may be read by committed.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -24,7 +25,7 @@ static bool
 in_round(const struct psi_members *members, const struct psi_clock *clock,
          const struct psi_ranks *closing, uint32_t rank)
 {
-    return members->left_at[rank] > clock->version &&
+    return members->joined_at[rank] <= clock->version && members->left_at[rank] > clock->version &&
            (closing == NULL || psi_ranks_has(closing, rank));
 }
 
@@ -34,6 +35,9 @@ admit_to_round(const struct psi_members *members, const struct psi_clock *clock,
 {
     const bool given = step < clock->next[rank];
 
+    if (step < members->joined_at[rank]) {
+        return PSI_ADMIT_DROPPED;
+    }
     if (step < clock->version) {
         return given ? PSI_ADMIT_DONE : PSI_ADMIT_DROPPED;
     }
@@ -46,19 +50,29 @@ admit_to_round(const struct psi_members *members, const struct psi_clock *clock,
     return given ? PSI_ADMIT_AGAIN : PSI_ADMIT_COUNT;
 }
 
+uint64_t
+psi_clock_next(const struct psi_members *members, const struct psi_clock *clock, uint32_t rank)
+{
+    return clock->next[rank] > members->joined_at[rank] ? clock->next[rank]
+                                                        : members->joined_at[rank];
+}
+
 /* Without rounds a gradient is applied when it comes:
  * a rank gives its steps one after the other. */
 static enum psi_admission
 admit_alone(const struct psi_members *members, const struct psi_clock *clock, uint32_t rank,
             uint64_t step)
 {
+    if (step < members->joined_at[rank]) {
+        return PSI_ADMIT_DROPPED;
+    }
     if (step < clock->next[rank]) {
         return PSI_ADMIT_DONE;
     }
     if (step >= members->left_at[rank]) {
         return PSI_ADMIT_DROPPED;
     }
-    return step == clock->next[rank] ? PSI_ADMIT_COUNT : PSI_ADMIT_TOO_EARLY;
+    return step == psi_clock_next(members, clock, rank) ? PSI_ADMIT_COUNT : PSI_ADMIT_TOO_EARLY;
 }
 
 enum psi_admission
@@ -116,6 +130,22 @@ psi_clock_round_full(const struct psi_clock_rule *rule, const struct psi_members
     return any;
 }
 
+bool
+psi_clock_round_deserted(const struct psi_clock_rule *rule, const struct psi_members *members,
+                         const struct psi_clock *clock)
+{
+    bool later = false;
+
+    for (uint32_t rank = 0; rank < rule->workers; rank++) {
+        if (in_round(members, clock, NULL, rank)) {
+            return false;
+        }
+        later = later || (members->left_at[rank] > clock->version &&
+                          members->left_at[rank] > members->joined_at[rank]);
+    }
+    return later;
+}
+
 struct psi_ranks
 psi_clock_given(const struct psi_clock_rule *rule, const struct psi_clock *clock, uint64_t step)
 {
@@ -138,7 +168,7 @@ behind(const struct psi_clock_rule *rule, const struct psi_members *members,
     const uint64_t wanted = step > rule->staleness ? step - rule->staleness : 0;
     const uint64_t left_at = members->left_at[rank];
 
-    return clock->next[rank] < (wanted < left_at ? wanted : left_at);
+    return psi_clock_next(members, clock, rank) < (wanted < left_at ? wanted : left_at);
 }
 
 bool

@@ -55,9 +55,11 @@ struct psi_clock_rule {
     uint32_t backup;    /* a round closes with the first workers - backup gradients */
 };
 
-/* left_at[rank]: the first step in which the rank takes no part; PSI_STEP_NEVER for a member. */
+/* A rank takes part in the steps from joined_at[rank] on, below left_at[rank]: PSI_STEP_NEVER for a
+ * member. */
 struct psi_members {
-    uint64_t *left_at; /* borrowed; rule->workers entries */
+    uint64_t *joined_at; /* borrowed; rule->workers entries */
+    uint64_t *left_at;   /* likewise */
 };
 
 struct psi_clock {
@@ -90,6 +92,10 @@ enum psi_admission psi_clock_admit_sum(const struct psi_clock_rule *rule,
                                        const struct psi_clock *clock, uint32_t first, uint32_t end,
                                        uint64_t step);
 
+/* The first step that the rank has to give to the chunk. */
+uint64_t psi_clock_next(const struct psi_members *members, const struct psi_clock *clock,
+                        uint32_t rank);
+
 /* What an asynchronous table remembers of a rank: the last push applied. Starts as {0, 0}. */
 struct psi_mark {
     uint32_t incarnation;
@@ -108,6 +114,13 @@ enum psi_admission psi_clock_admit_sequence(const struct psi_mark *mark, uint32_
  */
 bool psi_clock_round_full(const struct psi_clock_rule *rule, const struct psi_members *members,
                           const struct psi_clock *clock, const struct psi_ranks *closing);
+
+/*
+ * Bulk-synchronous: nobody takes part in the open round, and somebody does in a later one: all who
+ * were there have left, and one that has joined waits for its first step.
+ */
+bool psi_clock_round_deserted(const struct psi_clock_rule *rule, const struct psi_members *members,
+                              const struct psi_clock *clock);
 
 /* Bulk-synchronous: who gave to the round `step`, which has closed; later ones have not. */
 struct psi_ranks psi_clock_given(const struct psi_clock_rule *rule, const struct psi_clock *clock,

@@ -28,6 +28,7 @@ struct setup {
     struct psi_clock_rule rule;
     uint64_t steps;
     int leaver;          /* the rank that leaves, at any point; NOBODY */
+    int joiner;          /* the rank that begins with step 1; NOBODY */
     bool drop_last;      /* what it gave to the open round does not count */
     bool announce_early; /* backup: HAVE comes before the push, not with it */
     bool start_at_once;  /* backup: a worker starts a step as soon as it may, not whenever */
@@ -71,6 +72,7 @@ struct job {
 struct search {
     const struct setup *setup;
     struct psi_members members;
+    uint64_t joined_at[WORKERS];
     uint64_t left_at[WORKERS];
     struct event history[EVENTS_MAX];
     uint64_t states;
@@ -79,6 +81,7 @@ struct search {
     uint64_t caught_early;                     /* disagreements of a read rule one step too lax, */
     uint64_t caught_late;                      /* one step too strict, */
     uint64_t caught_left;                      /* one that waits for those who left, */
+    uint64_t deserted;                         /* rounds in which nobody had part */
     uint64_t caught_given;                     /* and of a full round that ignores `closing` */
 };
 
@@ -105,10 +108,16 @@ open_round(const struct truth *truth)
     return round;
 }
 
+static uint64_t
+first_step(const struct setup *setup, uint32_t rank)
+{
+    return (int)rank == setup->joiner ? 1 : 0;
+}
+
 static bool
 has_part(const struct setup *setup, const struct truth *truth, uint32_t rank, uint64_t step)
 {
-    return step < truth->left_at[rank] &&
+    return step >= first_step(setup, rank) && step < truth->left_at[rank] &&
            (setup->rule.backup == 0 || psi_ranks_has(&truth->closing, rank));
 }
 
@@ -130,10 +139,28 @@ truly_full(const struct setup *setup, const struct truth *truth)
     return members > 0 && members == gave;
 }
 
+/* "Nobody has part in the open round, and somebody who is there has in a later one." */
 static bool
-all_given_below(const struct truth *truth, uint32_t rank, uint64_t step)
+truly_deserted(const struct setup *setup, const struct truth *truth)
 {
-    for (uint64_t below = 0; below < step; below++) {
+    const uint64_t round = open_round(truth);
+    bool later = false;
+
+    for (uint32_t rank = 0; rank < setup->rule.workers; rank++) {
+        if (has_part(setup, truth, rank, round)) {
+            return false;
+        }
+        for (uint64_t step = round; step < ASKED; step++) {
+            later = later || has_part(setup, truth, rank, step);
+        }
+    }
+    return later && setup->rule.staleness == 0 && setup->rule.backup == 0;
+}
+
+static bool
+all_given_below(const struct setup *setup, const struct truth *truth, uint32_t rank, uint64_t step)
+{
+    for (uint64_t below = first_step(setup, rank); below < step; below++) {
         if (!truth->given[rank][below]) {
             return false;
         }
@@ -147,6 +174,9 @@ true_admission(const struct setup *setup, const struct truth *truth, uint32_t ra
     if (setup->rule.staleness == PSD_STALENESS_UNBOUNDED) {
         return truth->given[rank][step] ? PSI_ADMIT_DONE : PSI_ADMIT_COUNT;
     }
+    if (step < first_step(setup, rank)) {
+        return PSI_ADMIT_DROPPED;
+    }
     if (truth->counted[rank][step]) {
         return PSI_ADMIT_DONE;
     }
@@ -154,7 +184,7 @@ true_admission(const struct setup *setup, const struct truth *truth, uint32_t ra
         return PSI_ADMIT_DROPPED;
     }
     if (setup->rule.staleness == 0 ? open_round(truth) < step
-                                   : !all_given_below(truth, rank, step)) {
+                                   : !all_given_below(setup, truth, rank, step)) {
         return PSI_ADMIT_TOO_EARLY;
     }
     return truth->given[rank][step] ? PSI_ADMIT_AGAIN : PSI_ADMIT_COUNT;
@@ -167,7 +197,7 @@ truly_late(const struct setup *setup, const struct truth *truth, uint32_t rank, 
     if (setup->rule.staleness == PSD_STALENESS_UNBOUNDED) {
         return false;
     }
-    for (uint64_t below = 0; below + setup->rule.staleness < step; below++) {
+    for (uint64_t below = first_step(setup, rank); below + setup->rule.staleness < step; below++) {
         if (below < truth->left_at[rank] && !truth->given[rank][below]) {
             return true;
         }
@@ -230,7 +260,8 @@ recall(const struct search *search, const struct job *job, bool settled, struct 
     }
     for (int i = 0; i < job->events; i++) {
         witness(search->setup, truth, &search->history[i]);
-        if ((settled || i + 1 < job->events) && truly_full(search->setup, truth)) {
+        if ((settled || i + 1 < job->events) &&
+            (truly_full(search->setup, truth) || truly_deserted(search->setup, truth))) {
             close_truly(search->setup, truth);
         }
     }
@@ -295,6 +326,13 @@ settle(struct search *search, struct job *job)
     recall(search, job, false, &truth);
     full = psi_clock_round_full(&setup->rule, &search->members, &clock, closing);
     assert_int_equal(full, truly_full(setup, &truth));
+    if (setup->rule.staleness == 0 && setup->rule.backup == 0) {
+        const bool deserted = psi_clock_round_deserted(&setup->rule, &search->members, &clock);
+
+        assert_int_equal(deserted, truly_deserted(setup, &truth));
+        search->deserted += deserted;
+        full = full || deserted;
+    }
     if (job->delivered) {
         const bool mutant =
             psi_clock_round_full(&(struct psi_clock_rule){.workers = setup->rule.workers},
@@ -340,7 +378,7 @@ do_push(struct search *search, struct job *job, uint32_t rank)
     const uint64_t step = worker->started        ? worker->step
                           : rule->staleness == 0 ? job->version
                           : worker->pushed       ? worker->last + 1
-                                                 : 0;
+                                                 : first_step(search->setup, rank);
     const enum psi_admission answer = admission(search, job, rank, step);
 
     assert_true(answer == PSI_ADMIT_COUNT || (rule->backup > 0 && answer == PSI_ADMIT_DROPPED));
@@ -403,8 +441,10 @@ mutant_read(const struct search *search, const struct job *job, uint64_t step, i
                                  ? INT64_MAX
                                  : (int64_t)search->members.left_at[rank];
         const int64_t wanted = (int64_t)step - (int64_t)rule->staleness + shift;
+        const int64_t first = (int64_t)first_step(search->setup, rank);
+        const int64_t next = (int64_t)job->next[rank] > first ? (int64_t)job->next[rank] : first;
 
-        if ((int64_t)job->next[rank] < (wanted < left ? wanted : left)) {
+        if (next < (wanted < left ? wanted : left)) {
             return false;
         }
     }
@@ -431,10 +471,11 @@ check_reads(struct search *search, struct job *job, const struct truth *truth)
 
             for (uint32_t rank = setup->rule.workers; rank-- > from;) {
                 const uint64_t round = open_round(truth);
-                const bool missing =
-                    setup->rule.staleness == 0
-                        ? round < truth->left_at[rank] && !truth->given[rank][round]
-                        : truly_late(setup, truth, rank, step);
+                const bool missing = setup->rule.staleness == 0
+                                         ? round < truth->left_at[rank] &&
+                                               round >= first_step(setup, rank) &&
+                                               !truth->given[rank][round]
+                                         : truly_late(setup, truth, rank, step);
 
                 expected = missing ? (int32_t)rank : expected;
             }
@@ -500,7 +541,7 @@ can(const struct search *search, const struct job *job, enum action action, uint
     const struct worker *worker = &job->workers[rank];
     const bool idle = !worker->left && !worker->started && !worker->waiting;
     const bool more = setup->rule.staleness == 0
-                          ? job->version < setup->steps
+                          ? job->version < setup->steps && job->version >= first_step(setup, rank)
                           : !worker->pushed || worker->last + 1 < setup->steps;
 
     switch (action) {
@@ -575,8 +616,10 @@ explore_setup(struct search *search, const struct setup *setup)
     struct job job = {0};
 
     search->setup = setup;
+    search->members.joined_at = search->joined_at;
     search->members.left_at = search->left_at;
     for (uint32_t rank = 0; rank < WORKERS; rank++) {
+        search->joined_at[rank] = first_step(setup, rank);
         search->left_at[rank] = PSI_STEP_NEVER;
     }
     settle(search, &job);
@@ -586,9 +629,8 @@ explore_setup(struct search *search, const struct setup *setup)
 
 /* All sizes and leavers of one kind of table. */
 static void
-explore_kind(struct search *search, uint32_t staleness, uint32_t backup)
+explore_leavers(struct search *search, uint32_t staleness, uint32_t backup, bool joins)
 {
-    memset(search, 0, sizeof(*search));
     for (uint32_t workers = 2; workers <= WORKERS; workers++) {
         for (int leaver = NOBODY; leaver < (int)workers; leaver++) {
             for (unsigned options = 0; options < 4; options++) {
@@ -596,6 +638,7 @@ explore_kind(struct search *search, uint32_t staleness, uint32_t backup)
                     .rule = {.workers = workers, .staleness = staleness, .backup = backup},
                     .steps = STEPS,
                     .leaver = leaver,
+                    .joiner = joins ? (int)workers - 1 : NOBODY,
                     .drop_last = (options & 1) != 0,
                     .announce_early = (options & 2) != 0,
                     .start_at_once = backup > 0 && workers == WORKERS,
@@ -610,6 +653,17 @@ explore_kind(struct search *search, uint32_t staleness, uint32_t backup)
                 explore_setup(search, &setup);
             }
         }
+    }
+}
+
+/* All sizes and leavers of one kind of table, with one that joins and without. */
+static void
+explore_kind(struct search *search, uint32_t staleness, uint32_t backup)
+{
+    memset(search, 0, sizeof(*search));
+    explore_leavers(search, staleness, backup, false);
+    if (backup == 0 && staleness != PSD_STALENESS_UNBOUNDED) {
+        explore_leavers(search, staleness, backup, true);
     }
     printf("staleness %d, backup %u: %llu interleavings, %llu states\n", (int)staleness, backup,
            (unsigned long long)search->interleavings, (unsigned long long)search->states);
@@ -631,6 +685,7 @@ test_bulk_synchronous(void **state)
     assert_true(search.caught_early > 0);
     assert_true(search.caught_late > 0);
     assert_true(search.caught_left > 0);
+    assert_true(search.deserted > 0);
 }
 
 /* If this fails, a backup worker's gradient counts though its round closed, or it hangs the job. */
@@ -761,8 +816,9 @@ static void
 test_a_sum_counts_as_a_whole(void **state)
 {
     const struct psi_clock_rule rule = {.workers = 4};
+    uint64_t joined_at[4] = {0};
     uint64_t left_at[4];
-    struct psi_members members = {.left_at = left_at};
+    struct psi_members members = {.joined_at = joined_at, .left_at = left_at};
     uint64_t next[4] = {5, 5, 5, 5};
     struct psi_clock clock = {.version = 5, .next = next};
 
@@ -786,8 +842,9 @@ static void
 test_quorum_counts_the_live_of_its_step(void **state)
 {
     const struct psi_clock_rule rule = {.workers = 4, .backup = 1};
+    uint64_t joined_at[4] = {0};
     uint64_t left_at[4];
-    struct psi_members members = {.left_at = left_at};
+    struct psi_members members = {.joined_at = joined_at, .left_at = left_at};
     struct psi_quorum quorum = {.step = 5};
     struct psi_ranks closing = {{0}};
 

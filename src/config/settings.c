@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "clock/clock.h"
 #include "config/nearest.h"
 #include "config/variable.h"
 
@@ -80,6 +81,10 @@ static const struct psi_knob knobs[] = {
          "end the job, go on with the others, or wait for a replacement"),
     NUMBER(replacement_timeout_ms, 60000, 1, DAY_MS, "ms", MASTER,
            "how long to wait for a replacement"),
+    NUMBER(max_workers, 0, 0, PSI_RANKS_MAX, "", MASTER,
+           "workers may join while the job runs, up to so many ranks; 0: none may"),
+    NUMBER(min_workers, 0, 0, PSI_RANKS_MAX, "", MASTER,
+           "so many workers are enough to begin, and to go on after a death; 0: all, any"),
     NUMBER(lanes, 0, 0, 64, "", SERVER,
            "threads of a server; 0: cores / servers on the host, at least 1"),
     NUMBER(slot_pool_mib, 48, 1, 1048576, "MiB", SERVER,

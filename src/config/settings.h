@@ -41,7 +41,7 @@ enum psi_failover { PSI_FAILOVER_AUTO, PSI_FAILOVER_OFF };
 /* Copies of what servers hold: so many, or as who starts the job finds right. */
 enum psi_replicas { PSI_REPLICAS_0, PSI_REPLICAS_1, PSI_REPLICAS_AUTO };
 
-enum { PSI_KNOBS = 27, PSI_COPY_THREADS_MAX = 64 };
+enum { PSI_KNOBS = 29, PSI_COPY_THREADS_MAX = 64 };
 
 /*
  * The values. Enums and booleans are numbers too, so that one table can describe them all.
@@ -64,6 +64,8 @@ struct psi_settings {
     uint32_t open_timeout_ms;
     uint32_t on_worker_death; /* enum psi_death_policy */
     uint32_t replacement_timeout_ms;
+    uint32_t max_workers; /* 0: none may join */
+    uint32_t min_workers; /* 0: all begin together, and any number goes on */
     uint32_t lanes;
     uint32_t slot_pool_mib;
     uint32_t memory_max_mib;

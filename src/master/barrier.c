@@ -221,7 +221,13 @@ master_on_worker_state(struct session *session, const void *body, size_t bytes,
         return status;
     }
     worker->is_untold = false;
-    worker->barrier_base[PSI_BARRIER_CALLED] = state.before;
+    if (worker->member.state == PSD_NODE_DONE && master_is_elastic(master)) {
+        return PSD_OK; /* nobody waits for it, and those who joined since count from where others are */
+    }
+    if (state.before > worker->barrier_base[PSI_BARRIER_CALLED] ||
+        worker->wanted != CHANGE_JOIN) { /* else more are over than when it met the last master */
+        worker->barrier_base[PSI_BARRIER_CALLED] = state.before;
+    }
     for (unsigned kind = 0; kind < PSI_BARRIER_KINDS; kind++) {
         const uint64_t passed = worker->barrier_base[kind] + state.passed[kind];
 

@@ -232,7 +232,10 @@ start(struct process *process, const struct master_options *options, struct psd_
     struct master_config config = {
         .term = options->term,
         .master_grace_ms = options->master_grace_ms,
-        .workers = options->workers,
+        .workers = options->max_workers,
+        .start_workers = options->min_workers != 0 ? options->min_workers : options->workers,
+        .min_workers = options->min_workers,
+        .size = options->workers,
         .servers = options->servers,
         .heartbeat_ms = options->heartbeat_ms,
         .dead_heartbeats = options->dead_heartbeats,
@@ -258,7 +261,7 @@ start(struct process *process, const struct master_options *options, struct psd_
     psd_status status = psi_signals_open(&process->signals, err);
 
     if (status == PSD_OK && options->journal != NULL) {
-        status = life_journal_open(options->journal, options->workers, options->servers,
+        status = life_journal_open(options->journal, options->max_workers, options->servers,
                                    process->log, &process->journal, err);
     }
     if (status == PSD_OK && process->journal != NULL) {

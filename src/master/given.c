@@ -1,5 +1,6 @@
 /*
- * given.c - what a rank has given of every table: where it left, or where its replacement goes on.
+ * given.c - what a rank has given of every table: where it left, where its replacement goes on, or with
+ * which step one that joins begins.
  *
  * Lanes report of their own chunks while a change of view is proposed. Here that is added up, and
  * decided the same way for all lanes. Apart from views.c, which has who hears what and when: this
@@ -205,6 +206,76 @@ master_given_resume(struct master *master)
         }
         master->view_table[master->change.tables++] =
             (struct psi_view_table){.id = id, .left_at = step};
+    }
+    return PSD_OK;
+}
+
+/* --------------------------------------------------------------------------- a rank joins --- */
+
+enum { APART_MAX = 8 }; /* tables that are pushed together are no further apart than that */
+
+void
+master_given_add_promise(struct given *sum, const struct psi_given *lane)
+{
+    sum->any = true;
+    sum->next = lane->next_max > sum->next ? lane->next_max : sum->next;
+}
+
+static bool
+has_steps(const struct table *table)
+{
+    return table->state != TABLE_DROPPED && table->spec.staleness != PSD_STALENESS_UNBOUNDED;
+}
+
+/* No lane has closed that step, nor does before it knows of the one that joins: each has promised it. A
+ * table opened after a lane had reported stands still there. */
+static uint64_t
+first_free_step(const struct table *table)
+{
+    return table->given.next > table->first_step ? table->given.next : table->first_step;
+}
+
+/* One step for all tables that are pushed together: a later one than it would take is as good. */
+static uint64_t
+first_step_of_all(const struct master *master)
+{
+    uint64_t furthest = 0;
+
+    for (uint32_t id = 0; id < master->tables; id++) {
+        if (has_steps(master->table[id]) && first_free_step(master->table[id]) > furthest) {
+            furthest = first_free_step(master->table[id]);
+        }
+    }
+    return furthest;
+}
+
+psd_status
+master_given_join(struct master *master)
+{
+    const uint64_t common = first_step_of_all(master);
+    const uint32_t rank = master->change.who;
+
+    for (uint32_t id = 0; id < master->tables; id++) {
+        struct table *table = master->table[id];
+        uint64_t step = has_steps(table) ? first_free_step(table) : 0;
+
+        if (table->state == TABLE_DROPPED) {
+            continue;
+        }
+        if (has_steps(table) && step + APART_MAX >= common) {
+            step = common;
+        }
+        if (master_table_resume(master, table, rank, step) != PSD_OK) {
+            return PSD_ERR_NO_MEMORY;
+        }
+        master->view_table[master->change.tables++] =
+            (struct psi_view_table){.id = id, .left_at = step};
+    }
+    if (common == 0) {
+        psi_log(master->log, PSI_LOG_INFO, "MEMBER-JOINS", "worker %u counts from now on", rank);
+    } else {
+        psi_log(master->log, PSI_LOG_INFO, "MEMBER-JOINS",
+                "worker %u counts from step %" PRIu64 " on", rank, common);
     }
     return PSD_OK;
 }

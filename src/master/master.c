@@ -91,6 +91,11 @@ master_create(struct psi_env *env, const struct master_config *config, const str
     struct master *master;
     psd_status status;
 
+    if (config->start_workers > config->workers || config->size > config->workers) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "a job that begins with %u of %u workers, and has room for %u",
+                        config->start_workers, config->size, config->workers);
+    }
     if (config->workers == 0 || config->workers > PSI_RANKS_MAX || config->servers == 0 ||
         config->servers > PSI_SERVERS_MAX) {
         return psi_fail(err, PSD_ERR_INVALID,
@@ -107,6 +112,9 @@ master_create(struct psi_env *env, const struct master_config *config, const str
     master->guests.events = &master_guest_events;
     master->config = *config;
     master->config.listen_address = NULL;
+    master->config.start_workers =
+        config->start_workers == 0 ? config->workers : config->start_workers;
+    master->config.size = config->size == 0 ? config->workers : config->size;
     master->begun_ns = psi_now_ns(env);
     master->waiting_since_ns = master->begun_ns;
     master->phase = config->term > 1 ? PHASE_REBUILDING : PHASE_GATHERING;

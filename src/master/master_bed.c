@@ -345,6 +345,21 @@ master_bed_start_lives(uint32_t workers, uint32_t servers, enum psi_death_policy
 }
 
 struct master_bed *
+start_elastic_job(uint32_t ranks, uint32_t workers, uint32_t servers, enum psi_death_policy policy)
+{
+    struct master_bed *bed = create(&(struct master_config){.workers = ranks,
+                                                            .start_workers = workers,
+                                                            .min_workers = workers,
+                                                            .size = workers,
+                                                            .servers = servers,
+                                                            .server_wait_ms = 10000,
+                                                            .policy = policy});
+
+    bed->workers = workers;
+    return begin(bed);
+}
+
+struct master_bed *
 start_lives(uint32_t workers, uint32_t servers, enum psi_death_policy policy)
 {
     return begin(master_bed_start_lives(workers, servers, policy));

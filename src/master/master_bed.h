@@ -85,6 +85,10 @@ struct master_bed *start_copied_job(uint32_t workers, uint32_t servers);
 /* One worker, three servers of two lanes each, with so many copies of each lane, if lanes stand by. */
 struct master_bed *start_wide_job(uint32_t replicas);
 
+/* One with room for so many ranks, which begins with fewer workers, and needs as many to go on. */
+struct master_bed *start_elastic_job(uint32_t ranks, uint32_t workers, uint32_t servers,
+                                     enum psi_death_policy policy);
+
 /* One whose members wait for another life of the master, before it has begun, too; and that other
  * life, which knows nothing of the job. */
 struct master_bed *master_bed_start_lives(uint32_t workers, uint32_t servers,

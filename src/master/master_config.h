@@ -18,7 +18,10 @@ struct master_config {
     uint32_t term;            /* which life of the job's master this is, from 1; later ones rebuild
                                  what they know. 0: there is no other */
     uint32_t master_grace_ms; /* how long members wait for the next; 0: not at all */
-    uint32_t workers;         /* 1..PSI_RANKS_MAX */
+    uint32_t workers;         /* ranks that there may be: 1..PSI_RANKS_MAX */
+    uint32_t start_workers;   /* the job begins with so many, and others join; 0: with all */
+    uint32_t min_workers;     /* after a death it waits for others to join below that; 0: never */
+    uint32_t size;            /* with how many it was planned; 0: with all */
     uint32_t servers;         /* 1..PSI_SERVERS_MAX */
     uint32_t heartbeat_ms;    /* members send a PING that often */
     uint32_t dead_heartbeats; /* silent for that many: dead */

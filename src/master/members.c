@@ -118,6 +118,8 @@ master_welcome(const struct master *master)
         .survives = master_survives(master),
         .term = master->config.term,
         .master_grace_ms = master->config.master_grace_ms,
+        .elastic = master_is_elastic(master),
+        .size = master->config.size,
     };
 }
 
@@ -246,7 +248,10 @@ master_take_place(struct session *session, struct member *member, const char *ad
     snprintf(member->address, sizeof(member->address), "%s", address);
     if (member->role == PSI_ROLE_WORKER) {
         psi_log(session->master->log, PSI_LOG_INFO, "MEMBER-JOINED", "worker %u joined from %s%s",
-                member->rank, address, member->incarnation > 1 ? ", as a replacement" : "");
+                member->rank, address,
+                session->master->worker[member->rank].wanted == CHANGE_REPLACE
+                    ? ", as a replacement"
+                    : "");
     } else {
         struct server *server = &session->master->server[member->rank];
 

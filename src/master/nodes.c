@@ -71,6 +71,13 @@ fill_worker(struct psd_node *node, const struct master *master, const struct mem
     snprintf(node->address, sizeof(node->address), "%s", member->address);
 }
 
+/* A rank that others may come to have is nobody. */
+static bool
+is_in_it(const struct master *master, uint32_t rank)
+{
+    return rank < master->config.size || master->worker[rank].member.state != PSD_NODE_MISSING;
+}
+
 static void
 fill(const struct master *master, struct psd_node *node)
 {
@@ -85,7 +92,9 @@ fill(const struct master *master, struct psd_node *node)
         fill_server(++node, &master->server[index], index);
     }
     for (uint32_t rank = 0; rank < master->config.workers; rank++) {
-        fill_worker(++node, master, &master->worker[rank].member);
+        if (is_in_it(master, rank)) {
+            fill_worker(++node, master, &master->worker[rank].member);
+        }
     }
 }
 
@@ -94,8 +103,11 @@ send_nodes(struct session *session, uint32_t request)
 {
     const struct master *master = session->master;
     struct psi_frame frame = master_frame(master, PSI_FRAME_NODES_INFO);
-    struct psi_nodes nodes = {.count = 1 + master->config.servers + master->config.workers};
+    struct psi_nodes nodes = {.count = 1 + master->config.servers};
 
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        nodes.count += is_in_it(master, rank);
+    }
     nodes.node = calloc(nodes.count, sizeof(*nodes.node));
     if (nodes.node == NULL) {
         return PSD_ERR_NO_MEMORY;

@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "checkpoint/generations.h"
+#include "base/log.h"
 #include "clock/clock.h"
 #include "cluster/cluster.h"
 #include "config/replicas.h"
@@ -154,6 +155,21 @@ settle_replicas(struct psi_settings *settings, const struct given *given, struct
     return psi_fail(err, PSD_ERR_INVALID, "replicas 1: not with %s", obstacle);
 }
 
+/* May workers join, and how many does it take? */
+static psd_status
+check_workers(const struct given *given, const struct psi_settings *settings, struct psd_error *err)
+{
+    if (settings->max_workers != 0 && settings->max_workers < given->workers) {
+        return psi_fail(err, PSD_ERR_INVALID, "max_workers %u: the job has %u workers",
+                        settings->max_workers, given->workers);
+    }
+    if (settings->min_workers > given->workers) {
+        return psi_fail(err, PSD_ERR_INVALID, "min_workers %u: the job has %u worker%s",
+                        settings->min_workers, given->workers, psi_plural(given->workers));
+    }
+    return PSD_OK;
+}
+
 /* Is it said how large the job is, and who counts the lives of its master? */
 static psd_status
 check_given(const struct given *given, struct psd_error *err)
@@ -203,6 +219,9 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
         status = check_given(&given, err);
     }
     if (status == PSD_OK) {
+        status = check_workers(&given, &settings, err);
+    }
+    if (status == PSD_OK) {
         status = settle_replicas(&settings, &given, err);
     }
     if (status == PSD_OK) {
@@ -224,6 +243,8 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
     options_p->tell_joins = given.tell_joins;
     options_p->heed_stdin = given.heed_stdin;
     options_p->workers = given.workers;
+    options_p->max_workers = settings.max_workers == 0 ? given.workers : settings.max_workers;
+    options_p->min_workers = settings.min_workers;
     options_p->servers = given.servers;
     options_p->heartbeat_ms = settings.heartbeat_ms;
     options_p->dead_heartbeats = settings.dead_heartbeats;

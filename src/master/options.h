@@ -15,6 +15,8 @@
 struct master_options {
     bool answered; /* -h or --version was given and answered: leave */
     uint32_t workers;
+    uint32_t max_workers; /* ranks that there may be, at least `workers` */
+    uint32_t min_workers; /* enough to begin; 0: all */
     uint32_t servers;
     uint32_t heartbeat_ms;
     uint32_t dead_heartbeats;

@@ -90,6 +90,8 @@ restore_worker(struct master *master, const struct psi_view *view, uint32_t rank
     } else if (was->member) {
         member->state = PSD_NODE_RUNNING;
         worker->is_untold = true;
+    } else if (was->incarnation == 0) {
+        member->state = PSD_NODE_MISSING; /* nobody has had it */
     } else {
         member->state = PSD_NODE_LOST;
         worker->loss = PSI_LOSS_SILENT;

@@ -69,7 +69,7 @@ may_have_begun(const struct master *master)
         workers += session->guest.conn != NULL && session->hello.role == PSI_ROLE_WORKER &&
                    session->kind == SESSION_WAITING;
     }
-    return workers < master->config.workers;
+    return workers < master->config.size;
 }
 
 void

@@ -55,8 +55,8 @@ master_recall_ask(struct master *master, uint64_t now_ns)
 {
     const uint64_t ask_ns = master->begun_ns + ASK_MS * MASTER_MS_NS;
 
-    if (master->config.policy == PSI_DEATH_WAIT) {
-        return; /* where replacements go on is known to servers alone */
+    if (master->config.policy == PSI_DEATH_WAIT || master_is_elastic(master)) {
+        return; /* where replacements go on, or who joined when, is known to servers alone */
     }
     if (now_ns < ask_ns && !is_anybody_gone(master)) {
         master_wake_at(master, ask_ns);

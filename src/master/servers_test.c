@@ -530,11 +530,11 @@ test_a_leave_is_proposed_again(void **state)
     view = hear_view(bed->lane[0], tables);
     assert_int_equal(view.change, PSI_VIEW_SERVER_BACK);
     assert_true(view.worker[1].member);
-    ack_view(bed, 0, 2, 2, NULL);
-    ack_view(bed, 1, 2, 2, NULL);
+    ack_view(bed, 0, 3, 3, NULL); /* 2 was that of the one that was aborted */
+    ack_view(bed, 1, 3, 3, NULL);
     assert_non_null(hear(bed->lane[0], PSI_FRAME_VIEW_PROPOSE));
-    ack_view(bed, 0, 3, 2, &one);
-    ack_view(bed, 1, 3, 2, &lacks);
+    ack_view(bed, 0, 4, 3, &one);
+    ack_view(bed, 1, 4, 3, &lacks);
     view = hear_view(bed->lane[0], tables);
     assert_int_equal(view.change, PSI_VIEW_WORKER_LEFT);
     assert_int_equal(tables[0].left_at, 2);

@@ -197,7 +197,10 @@ dispatch(struct session *session, const void *body, size_t bytes, struct psd_err
     psi_metric_add(session->master->metrics, PSI_METRIC_FRAMES_IN, 1);
     if (session->kind == SESSION_MEMBER) {
         from = session->member->role == PSI_ROLE_WORKER ? FROM_WORKER : FROM_LANE;
-        session->member->is_sure = true;
+        if (!session->member->is_sure) {
+            session->member->is_sure = true;
+            master_wake_at(session->master, 0); /* it may begin */
+        }
         session->member->spared_ns = 0; /* until then it may have given up waiting for WELCOME */
         master_member_heard(session->master, session->member, session->heard_ns);
     }

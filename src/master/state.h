@@ -123,7 +123,7 @@ struct arrival {
     uint32_t request;
 };
 
-enum change_kind { CHANGE_NONE, CHANGE_LEAVE, CHANGE_REPLACE };
+enum change_kind { CHANGE_NONE, CHANGE_LEAVE, CHANGE_REPLACE, CHANGE_JOIN };
 
 struct worker {
     struct member member;
@@ -170,10 +170,11 @@ struct server {
 /* What a rank has given of one table, over the lanes that have answered. */
 struct given {
     bool any;
-    uint64_t next;         /* smallest clock of the rank on a chunk */
-    uint64_t chunks;       /* seen so far */
-    uint64_t ahead;        /* ... of these, chunks whose clock is above `next` */
-    uint64_t closed;       /* ... of these, chunks whose round `next` has closed */
+    uint64_t next;   /* smallest clock of the rank on a chunk; of one that joins: the step before
+                        which it may not begin */
+    uint64_t chunks; /* seen so far */
+    uint64_t ahead;  /* ... of these, chunks whose clock is above `next` */
+    uint64_t closed; /* ... of these, chunks whose round `next` has closed */
     uint64_t closed_below; /* of the chunks at `next`, those whose round next - 1 has closed: what
                               `closed` becomes when another lane turns out to be one step behind */
 };
@@ -237,7 +238,7 @@ struct change {
     enum change_stage stage;
     enum psi_view_change kind;
     uint32_t who;         /* rank, or server */
-    uint32_t incarnation; /* PSI_VIEW_WORKER_REPLACED: of the replacement */
+    uint32_t incarnation; /* PSI_VIEW_WORKER_REPLACED, _JOINED: of the one that comes */
     uint32_t acks_left;
     uint32_t tables; /* entries of master.view_table */
     bool renews;     /* nothing changes: what the last master had decided is said to all again */
@@ -316,6 +317,7 @@ struct master {
     uint32_t pairs;       /* formed so far */
     struct psi_view view; /* the current one; id 0: none yet */
     struct change change;
+    uint32_t aborted_changes;            /* since the current view: each had a number */
     struct psi_view_worker *view_worker; /* owned scratch, as are the next three */
     struct psi_view_place *view_place;
     struct psi_view_table *view_table;
@@ -370,6 +372,13 @@ static inline struct session *
 session_next(const struct session *session)
 {
     return (struct session *)session->guest.next;
+}
+
+/* May workers join while the job runs? */
+static inline bool
+master_is_elastic(const struct master *master)
+{
+    return master->config.start_workers < master->config.workers;
 }
 
 /* The number of a lane among those of all servers. */
@@ -522,6 +531,17 @@ void master_worker_lost(struct master *master, struct worker *worker, enum psi_l
 /* One that is lost has so long to be replaced. */
 void master_worker_tick(struct master *master, const struct worker *worker, uint64_t now_ns);
 
+/* It is dead, and too few would be left: it stays in the view, so that no step ends without it, until
+ * another one has joined. */
+bool master_worker_is_held(const struct master *master, const struct worker *worker);
+
+/* Who is missing for the first view: rank 0, since it may give initial values, and as many as it takes. */
+void master_missing_workers(const struct master *master, struct names *names);
+
+/* Of those whose change of view waits, the first: who leaves or is replaced may be waited for by all, one
+ * that joins is not. NULL: none. */
+struct worker *master_next_to_change(const struct master *master);
+
 /* Is the job still waiting for what this worker does? */
 bool master_worker_expected(const struct master *master, const struct worker *worker);
 
@@ -604,6 +624,9 @@ void master_view_renew(struct master *master, const struct psi_view *view);
 /* Begins the next change of view that is wanted, if none is under way. */
 void master_view_advance(struct master *master);
 
+/* The one that is about to join does not. */
+void master_view_forget(struct master *master, uint32_t rank);
+
 /* This lane of a server is lost: nothing more is awaited from it. */
 void master_view_lose(struct master *master, struct member *lane);
 
@@ -625,10 +648,14 @@ psd_status master_on_view_ack(struct session *session, const void *body, size_t 
 /* One lane's report of a table: adds it. */
 void master_given_add(struct given *sum, const struct psi_given *lane);
 
-/* All have reported: the view's tables, of a rank that leaves or that is replaced.
+/* ... while one joins. */
+void master_given_add_promise(struct given *sum, const struct psi_given *lane);
+
+/* All have reported: the view's tables, of a rank that leaves, is replaced, or joins.
  * PSD_ERR_NO_MEMORY. */
 void master_given_leave(struct master *master);
 psd_status master_given_resume(struct master *master);
+psd_status master_given_join(struct master *master);
 
 /* ------------------------------------------------------------------------------- tables.c --- */
 

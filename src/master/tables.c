@@ -76,6 +76,22 @@ send_open(struct master *master, const struct table *table, struct member *lane)
     }
 }
 
+/* To a lane that begins anew: from which step on each worker takes part. */
+static void
+send_resumes(struct master *master, const struct table *table, struct member *lane)
+{
+    struct psi_frame frame = master_frame(master, PSI_FRAME_TABLE_RESUME);
+
+    frame.table = table->id;
+    for (uint32_t rank = 0; table->resume != NULL && rank < master->config.workers; rank++) {
+        frame.rank = (uint16_t)rank;
+        frame.step = table->resume[rank];
+        if (lane->session != NULL && table->resume[rank] != table->first_step) {
+            master_posted(lane->session, psi_post(lane->session->guest.conn, &frame));
+        }
+    }
+}
+
 static void
 send_drop(struct master *master, const struct table *table, struct member *lane)
 {
@@ -136,6 +152,7 @@ master_tables_resend(struct master *master, struct member *lane, uint32_t place)
         const struct table *table = master->table[id];
 
         if (table->state != TABLE_DROPPED && !table->acked[place]) {
+            send_resumes(master, table, lane);
             send_open(master, table, lane);
         } else if (table->state == TABLE_DROPPED) {
             send_drop(master, table, lane); /* it may have missed the first */
@@ -264,6 +281,15 @@ open_new(struct session *session, const struct psi_spec *spec)
         return;
     }
     if (check_resumed(master, spec, &error) != PSD_OK) {
+        send_error(session, &error);
+        return;
+    }
+    if (spec->backup_workers > 0 && master_is_elastic(master)) {
+        psi_fail(
+            &error, PSD_ERR_INVALID,
+            "table %.60s: backup_workers is %u: in a job that workers may join (max_workers %u, "
+            "begun with %u) nobody is left out of a step",
+            spec->name, spec->backup_workers, master->config.workers, master->config.start_workers);
         send_error(session, &error);
         return;
     }

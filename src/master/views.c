@@ -1,9 +1,9 @@
 /*
  * views.c - membership: one change at a time, lanes first.
  *
- * A worker leaves or is replaced in three moves. VIEW_PROPOSE: every lane stops taking that rank's
- * gradients and reports what it has of them. VIEW_COMMIT to the lanes: how the rank counts in every
- * table. When all of them have answered, VIEW_COMMIT to the workers; so no worker ever reaches a
+ * A worker leaves, joins or is replaced in three moves. VIEW_PROPOSE: every lane stops taking that
+ * rank's gradients and reports what it has of them; if it joins, every lane reports how far it is, and
+ * closes no later rounds meanwhile. VIEW_COMMIT to the lanes: how the rank counts in every table. When all of them have answered, VIEW_COMMIT to the workers; so no worker ever reaches a
  * lane that does not know its view. View 1 has only the last two moves. How the rank counts is
  * decided in given.c.
  *
@@ -29,7 +29,8 @@
 static uint32_t
 next_id(const struct master *master)
 {
-    const uint32_t id = psi_view_next_id(master->view.id, master->config.term);
+    const uint32_t id =
+        psi_view_next_id(master->view.id, master->config.term) + master->aborted_changes;
 
     psi_assert(psi_view_term(id) == master->config.term); /* a million changes in one life */
     return id;
@@ -42,6 +43,7 @@ send_propose(struct master *master, struct member *lane)
         .id = next_id(master),
         .rank = master->change.who,
         .leaves = master->change.kind == PSI_VIEW_WORKER_LEFT,
+        .joins = master->change.kind == PSI_VIEW_WORKER_JOINED,
     };
     const struct psi_frame frame = master_frame(master, PSI_FRAME_VIEW_PROPOSE);
 
@@ -108,6 +110,7 @@ make_next_view(struct master *master, struct psi_view *view_p)
         master->view_worker[change->who].member = false;
         break;
     case PSI_VIEW_WORKER_REPLACED:
+    case PSI_VIEW_WORKER_JOINED:
         master->view_worker[change->who].member = true;
         master->view_worker[change->who].incarnation = change->incarnation;
         break;
@@ -242,11 +245,8 @@ master_view_missing(const struct master *master, struct names *names)
             master_names_add(names, "server", index);
         }
     }
-    for (uint32_t rank = 0; rank < master->config.workers && gathering; rank++) {
-        if (!master_may_begin(master, &master->worker[rank].member)) {
-            master_names_add(names, "worker", rank);
-            names->workers++;
-        }
+    if (gathering) {
+        master_missing_workers(master, names);
     }
     master_names_end(names);
 }
@@ -268,15 +268,24 @@ master_view_number_places(struct master *master)
 void
 master_view_start(struct master *master)
 {
+    uint32_t members = 0;
+
     master_view_number_places(master);
     for (uint32_t rank = 0; rank < master->config.workers; rank++) {
-        master->view.worker[rank].member = true; /* of view 1, which is to come */
-        master->view.worker[rank].incarnation = master->worker[rank].member.incarnation;
+        struct worker *worker = &master->worker[rank];
+
+        if (master_may_begin(master, &worker->member)) {
+            master->view.worker[rank].member = true; /* of view 1, which is to come */
+            master->view.worker[rank].incarnation = worker->member.incarnation;
+            members++;
+        } else if (worker->member.state == PSD_NODE_JOINED) {
+            worker->wanted = CHANGE_JOIN;
+        }
     }
     master->phase = PHASE_RUNNING;
     master->change = (struct change){.kind = PSI_VIEW_FIRST};
     psi_log(master->log, PSI_LOG_INFO, "JOB-START", "%u worker%s, %u server%s with %u lane%s",
-            master->config.workers, psi_plural(master->config.workers), master->config.servers,
+            members, psi_plural(members), master->config.servers,
             psi_plural(master->config.servers), master->places, psi_plural(master->places));
     commit_to_lanes(master);
     master_wake_at(master, 0);
@@ -315,6 +324,17 @@ replace(struct master *master)
 }
 
 static void
+join(struct master *master)
+{
+    if (master_given_join(master) != PSD_OK) {
+        master_end(master, PSI_EXIT_INTERNAL, PSD_ERR_NO_MEMORY, "master: out of memory");
+        return;
+    }
+    psi_fail_point(master_view_decided);
+    commit_to_lanes(master);
+}
+
+static void
 on_view(struct master *master, const struct psi_view *old, const struct psi_view *now)
 {
     static const char *const words[PSI_VIEW_CHANGES] = {
@@ -322,6 +342,7 @@ on_view(struct master *master, const struct psi_view *old, const struct psi_view
         [PSI_VIEW_WORKER_LEFT] = "a worker left",
         [PSI_VIEW_WORKER_REPLACED] = "a worker was replaced",
         [PSI_VIEW_SERVER_BACK] = "a server is back",
+        [PSI_VIEW_WORKER_JOINED] = "a worker joined",
     };
 
     (void)old;
@@ -363,15 +384,22 @@ finish(struct master *master)
     psi_fail_point(master_view_told);
     psi_view_fini(&old);
     master->change.stage = STAGE_IDLE;
+    master->aborted_changes = 0;
     master_tables_look(master);
     master_view_advance(master);
 }
+
+static const enum psi_view_change changes[] = {
+    [CHANGE_LEAVE] = PSI_VIEW_WORKER_LEFT,
+    [CHANGE_REPLACE] = PSI_VIEW_WORKER_REPLACED,
+    [CHANGE_JOIN] = PSI_VIEW_WORKER_JOINED,
+};
 
 static void
 begin(struct master *master, struct worker *worker)
 {
     master->change = (struct change){
-        .kind = worker->wanted == CHANGE_LEAVE ? PSI_VIEW_WORKER_LEFT : PSI_VIEW_WORKER_REPLACED,
+        .kind = changes[worker->wanted],
         .who = worker->member.rank,
         .incarnation = worker->member.incarnation,
     };
@@ -430,23 +458,6 @@ advance_servers(struct master *master)
     return !away;
 }
 
-void
-master_view_advance(struct master *master)
-{
-    if (master->phase != PHASE_RUNNING || master->change.stage != STAGE_IDLE ||
-        !advance_servers(master)) {
-        return;
-    }
-    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
-        if (master->phase != PHASE_RUNNING || master->change.stage != STAGE_IDLE) {
-            return;
-        }
-        if (master->worker[rank].wanted != CHANGE_NONE) {
-            begin(master, &master->worker[rank]);
-        }
-    }
-}
-
 /* What the lanes have reported does not count any more: it is asked for again, later. */
 static void
 abort_change(struct master *master)
@@ -454,7 +465,10 @@ abort_change(struct master *master)
     struct worker *worker = &master->worker[master->change.who];
     const struct psi_frame frame = master_frame(master, PSI_FRAME_VIEW_ABORT);
 
-    worker->wanted = master->change.kind == PSI_VIEW_WORKER_LEFT ? CHANGE_LEAVE : CHANGE_REPLACE;
+    worker->wanted = master->change.kind == PSI_VIEW_WORKER_LEFT     ? CHANGE_LEAVE
+                     : master->change.kind == PSI_VIEW_WORKER_JOINED ? CHANGE_JOIN
+                                                                     : CHANGE_REPLACE;
+    master->aborted_changes++; /* what a lane says of this one, and comes later, is of no other */
     master->change.stage = STAGE_IDLE;
     for (uint32_t place = 0; place < master->places; place++) {
         const struct member *lane = master->place[place];
@@ -464,6 +478,44 @@ abort_change(struct master *master)
         }
     }
     psi_fail_point(master_view_aborted);
+}
+
+/* A lane may wait with its word about the one that joins for another, who is dead, and whose turn
+ * would come behind it. */
+static bool
+gives_way(const struct master *master)
+{
+    const struct worker *next = master_next_to_change(master);
+
+    return master->change.stage == STAGE_PROPOSED &&
+           master->change.kind == PSI_VIEW_WORKER_JOINED && next != NULL &&
+           next->wanted != CHANGE_JOIN;
+}
+
+void
+master_view_advance(struct master *master)
+{
+    if (master->phase == PHASE_RUNNING && gives_way(master)) {
+        abort_change(master);
+    }
+    if (master->phase != PHASE_RUNNING || master->change.stage != STAGE_IDLE ||
+        !advance_servers(master)) {
+        return;
+    }
+    while (master->phase == PHASE_RUNNING && master->change.stage == STAGE_IDLE &&
+           master_next_to_change(master) != NULL) {
+        begin(master, master_next_to_change(master));
+    }
+}
+
+void
+master_view_forget(struct master *master, uint32_t rank)
+{
+    if (master->change.stage == STAGE_PROPOSED && master->change.kind == PSI_VIEW_WORKER_JOINED &&
+        master->change.who == rank) {
+        abort_change(master);
+    }
+    master->worker[rank].wanted = CHANGE_NONE;
 }
 
 void
@@ -504,7 +556,13 @@ master_on_view_ack(struct session *session, const void *body, size_t bytes, stru
         }
     }
     for (uint32_t i = 0; i < ack.tables && change->stage == STAGE_PROPOSED; i++) {
-        master_given_add(&master->table[ack.given[i].table]->given, &ack.given[i]);
+        struct given *given = &master->table[ack.given[i].table]->given;
+
+        if (change->kind == PSI_VIEW_WORKER_JOINED) {
+            master_given_add_promise(given, &ack.given[i]);
+        } else {
+            master_given_add(given, &ack.given[i]);
+        }
     }
     session->member->acked = true;
     psi_fail_point(master_view_acked_one);
@@ -516,6 +574,8 @@ master_on_view_ack(struct session *session, const void *body, size_t bytes, stru
         finish(master);
     } else if (change->kind == PSI_VIEW_WORKER_LEFT) {
         leave(master);
+    } else if (change->kind == PSI_VIEW_WORKER_JOINED) {
+        join(master);
     } else {
         replace(master);
     }

@@ -92,6 +92,17 @@ replace(struct session *session, struct worker *worker)
     take_worker_place(session, worker);
 }
 
+/* A rank that nobody has had. In a job that has begun it counts from a later step on. */
+static void
+join(struct session *session, struct worker *worker)
+{
+    if (session->master->phase == PHASE_RUNNING) {
+        worker->wanted = CHANGE_JOIN;
+        master_barrier_replaced(session->master, worker);
+    }
+    take_worker_place(session, worker);
+}
+
 /*
  * Nobody who may be a replacement is turned away at once: of two connections that have news the
  * master may hear the younger one first, and the end of the other, which held the place, a moment
@@ -123,9 +134,12 @@ admit_another(struct session *session, struct worker *worker)
         ((worker->old_life != 0 && hello->life == worker->old_life) ||
          (hello->incarnation != 0 && hello->incarnation < member->incarnation))) {
         master_refuse(session, PSD_ERR_FENCED, "rank %u was replaced", member->rank);
+    } else if (member->state == PSD_NODE_MISSING && master->phase == PHASE_RUNNING &&
+               master_rebuild_awaits_state(master)) {
+        master_wait_for_place(session);
     } else if (member->state == PSD_NODE_MISSING) {
         worker->member.incarnation = 0;
-        take_worker_place(session, worker);
+        join(session, worker);
     } else if (is_free(master, worker) && !master_rebuild_awaits_state(master)) {
         replace(session, worker);
     } else if (is_free(master, worker) || may_become_free(master, worker)) {
@@ -203,16 +217,97 @@ master_admit_late_worker(struct session *session)
 
 /* -------------------------------------------------------------------------------- losing --- */
 
+/* It is in no view, nor in the one to come. */
+static bool
+has_not_joined(const struct master *master, const struct worker *worker)
+{
+    const uint32_t rank = worker->member.rank;
+    const struct change *change = &master->change;
+
+    return !master->view.worker[rank].member &&
+           !(change->stage == STAGE_COMMITTED && change->kind == PSI_VIEW_WORKER_JOINED &&
+             change->who == rank);
+}
+
+/* Nobody has waited for it, and another may have the rank. */
+static void
+forget_joiner(struct master *master, struct worker *worker, const char *reason)
+{
+    struct member *member = &worker->member;
+
+    psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST", "worker %u (%s) lost before it counted: %s",
+            member->rank, member->address, reason);
+    snprintf(worker->lost_text, sizeof(worker->lost_text), "%s", reason);
+    master_fence(member);
+    master_view_forget(master, member->rank);
+    member->state = PSD_NODE_MISSING;
+    member->life = 0;
+    master_barrier_left(master, worker);
+    master_tables_forget(master, member->rank);
+    master_barrier_check(master);
+    master_check_done(master, worker);
+    master_wake_at(master, 0);
+}
+
+/* Who is in the view, alive. */
+static uint32_t
+count_members(const struct master *master)
+{
+    uint32_t members = 0;
+
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        members += master->view.worker[rank].member &&
+                   master->worker[rank].member.state == PSD_NODE_RUNNING;
+    }
+    return members;
+}
+
+/* Who was done has not to be made up for: the others are about to be. */
+static bool
+is_anybody_done(const struct master *master)
+{
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        if (master->worker[rank].member.state == PSD_NODE_DONE) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool
+master_worker_is_held(const struct master *master, const struct worker *worker)
+{
+    return worker->member.state == PSD_NODE_LOST && !is_anybody_done(master) &&
+           count_members(master) < master->config.min_workers;
+}
+
+static void
+say_that_it_pauses(const struct master *master, const struct worker *worker)
+{
+    if (master_worker_is_held(master, worker)) {
+        psi_log(
+            master->log, PSI_LOG_WARN, "JOB-PAUSES",
+            "%u worker%s left, min_workers is %u: no step ends until another joins, for at most "
+            "%u ms (replacement_timeout_ms)",
+            count_members(master), count_members(master) == 1 ? " is" : "s are",
+            master->config.min_workers, master->config.replacement_timeout_ms);
+    }
+}
+
 void
 master_worker_lost(struct master *master, struct worker *worker, enum psi_loss loss,
                    const char *reason)
 {
     struct member *member = &worker->member;
 
+    worker->loss = loss;
+    if (has_not_joined(master, worker)) {
+        forget_joiner(master, worker, reason);
+        return;
+    }
     psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST", "worker %u (%s) lost: %s", member->rank,
             member->address, reason);
     snprintf(worker->lost_text, sizeof(worker->lost_text), "%s", reason);
-    worker->loss = loss;
     master_tell(master, PSI_TIDING_LOST, member, loss, reason);
     master_fence(member);
     member->state = PSD_NODE_LOST;
@@ -227,9 +322,29 @@ master_worker_lost(struct master *master, struct worker *worker, enum psi_loss l
                    member->rank, member->address, reason);
     } else if (master->config.policy == PSI_DEATH_CONTINUE) {
         worker->wanted = CHANGE_LEAVE;
+        say_that_it_pauses(master, worker);
         master_barrier_check(master);
         master_check_done(master, worker);
     }
+}
+
+/* Too few are left, and nobody has joined. */
+static void
+look_at_pause(struct master *master, const struct worker *worker, uint64_t now_ns)
+{
+    const uint64_t deadline_ns =
+        worker->lost_ns + master->config.replacement_timeout_ms * MASTER_MS_NS;
+
+    if (now_ns < deadline_ns) {
+        master_wake_at(master, deadline_ns);
+        return;
+    }
+    master_blame(master, &worker->member, worker->loss);
+    master_end(master, PSI_EXIT_WORKER_LOST, PSD_ERR_PEER_LOST,
+               "worker %u lost (%s), %u of at least %u workers (min_workers) left, and nobody "
+               "joined in %u ms",
+               worker->member.rank, worker->lost_text, count_members(master),
+               master->config.min_workers, master->config.replacement_timeout_ms);
 }
 
 void
@@ -238,6 +353,10 @@ master_worker_tick(struct master *master, const struct worker *worker, uint64_t 
     const uint64_t deadline_ns =
         worker->lost_ns + master->config.replacement_timeout_ms * MASTER_MS_NS;
 
+    if (worker->wanted == CHANGE_LEAVE && master_worker_is_held(master, worker)) {
+        look_at_pause(master, worker, now_ns);
+        return;
+    }
     if (master->config.policy != PSI_DEATH_WAIT || worker->member.state != PSD_NODE_LOST) {
         return;
     }
@@ -249,6 +368,46 @@ master_worker_tick(struct master *master, const struct worker *worker, uint64_t 
     master_end(master, PSI_EXIT_WORKER_LOST, PSD_ERR_PEER_LOST,
                "worker %u lost (%s) and not replaced in %u ms", worker->member.rank,
                worker->lost_text, master->config.replacement_timeout_ms);
+}
+
+/* -------------------------------------------------------------------------- for the view --- */
+
+void
+master_missing_workers(const struct master *master, struct names *names)
+{
+    uint32_t here = 0;
+
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        here += master_may_begin(master, &master->worker[rank].member);
+    }
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        if ((rank == 0 || here < master->config.start_workers) &&
+            !master_may_begin(master, &master->worker[rank].member)) {
+            master_names_add(names, "worker", rank);
+            names->workers++;
+            here++;
+        }
+    }
+}
+
+struct worker *
+master_next_to_change(const struct master *master)
+{
+    struct worker *joiner = NULL;
+
+    for (uint32_t rank = 0; rank < master->config.workers; rank++) {
+        struct worker *worker = &master->worker[rank];
+
+        if (worker->wanted == CHANGE_REPLACE ||
+            (worker->wanted == CHANGE_LEAVE && !master_worker_is_held(master, worker))) {
+            return worker;
+        }
+        if (worker->wanted == CHANGE_JOIN && joiner == NULL &&
+            master_may_begin(master, &worker->member)) {
+            joiner = worker;
+        }
+    }
+    return joiner;
 }
 
 /* ---------------------------------------------------------------------------------- done --- */

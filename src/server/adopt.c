@@ -123,9 +123,10 @@ open_chunk(struct lane *lane, struct chunk *chunk, uint64_t version, bool blank)
     chunk->clock.committed = version;
     for (uint32_t rank = 0; rank < lane->rows; rank++) {
         const uint64_t left_at = table->members.left_at[rank];
+        const bool gave_nothing = left_at <= table->members.joined_at[rank];
 
         chunk->clock.next[rank] =
-            adopt_is_member(lane, rank) || left_at < version ? version : left_at;
+            adopt_is_member(lane, rank) || left_at < version || gave_nothing ? version : left_at;
     }
     if (--table->adoption->left == 0) {
         end_adoption(lane, table);

@@ -20,6 +20,15 @@ report_of(const struct lane *lane, const struct chunk *chunk, uint32_t rank)
     return report->here && adopt_is_member(lane, rank) ? report : NULL;
 }
 
+/* One that has joined and given nothing yet: that it is through with the steps before its first says
+ * nothing of those who took part in them. */
+static bool
+has_not_begun(const struct chunk *chunk, uint32_t rank, const struct report *report)
+{
+    return report->base == chunk->table->members.joined_at[rank] && report->base > 0 &&
+           report->has == PSI_HAS_PASSED;
+}
+
 static void
 sort_in(struct findings *findings, uint32_t rank, const struct report *report)
 {
@@ -53,7 +62,8 @@ adopt_find(const struct lane *lane, const struct chunk *chunk)
     for (uint32_t rank = 0; rank < lane->rows; rank++) {
         const struct report *report = report_of(lane, chunk, rank);
 
-        if (report != NULL) {
+        if (report != NULL &&
+            (report->base == findings.step || !has_not_begun(chunk, rank, report))) {
             sort_in(&findings, rank, report);
         }
     }
@@ -70,7 +80,7 @@ adopt_version(const struct lane *lane, const struct chunk *chunk, uint32_t rank,
     for (uint32_t other = 0; other < lane->rows; other++) {
         const struct report *report = other == rank ? NULL : report_of(lane, chunk, other);
 
-        if (report != NULL) {
+        if (report != NULL && !has_not_begun(chunk, other, report)) {
             const uint64_t version = report->base + (report->has == PSI_HAS_HELD);
 
             known = true;

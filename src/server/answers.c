@@ -214,7 +214,10 @@ push_outcome(const struct chunk *chunk, const struct parked *parked)
     if (chunk->clock.committed <= parked->step) {
         return PSD_PENDING;
     }
-    return chunk->clock.next[parked->rank] > parked->step ? PSD_OK : PSD_ERR_DROPPED;
+    return chunk->clock.next[parked->rank] > parked->step &&
+                   parked->step >= chunk->table->members.joined_at[parked->rank]
+               ? PSD_OK
+               : PSD_ERR_DROPPED;
 }
 
 enum { NOT_YET = -1, GONE = -2 };
@@ -233,6 +236,15 @@ buffer_of(const struct chunk *chunk, const struct parked *parked, uint64_t versi
                : GONE;
 }
 
+/* Stale-synchronous: one is about to join, and may have to be waited for. */
+static bool
+is_beyond_promise(const struct table *table, uint64_t step)
+{
+    return table->promised != PSI_STEP_NEVER && !psi_spec_synchronous(&table->spec) &&
+           table->spec.staleness != PSD_STALENESS_UNBOUNDED &&
+           step > table->promised + table->spec.staleness;
+}
+
 /* Which buffer answers a read. */
 static int
 readable_buffer(const struct chunk *chunk, const struct parked *parked, uint64_t step)
@@ -244,7 +256,8 @@ readable_buffer(const struct chunk *chunk, const struct parked *parked, uint64_t
     int buffer;
 
     if (!chunk->ready || chunk->copy.load != 0 ||
-        !psi_clock_may_read(&table->rule, &table->members, &chunk->clock, step)) {
+        !psi_clock_may_read(&table->rule, &table->members, &chunk->clock, step) ||
+        is_beyond_promise(table, step)) {
         return NOT_YET;
     }
     if (!synchronous && committed < parked->after) {

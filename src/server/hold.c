@@ -251,6 +251,7 @@ hold_last(struct lane *lane, struct chunk *chunk, uint32_t rank)
     psi_ranks_add(&chunk->held->holders, rank);
     for (uint32_t other = 0; other < lane->rows; other++) {
         if (other != rank && lane->view.worker[other].member &&
+            chunk->table->members.joined_at[other] < version &&
             chunk->clock.next[other] <= version) {
             psi_ranks_add(&chunk->held->awaited, other);
             ask(lane, chunk, other);

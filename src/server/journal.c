@@ -2,7 +2,7 @@
  * journal.c - what a lane keeps in mind for a master that returns, and tells it.
  *
  * The master writes nothing down. Whatever it decides the lanes hear first, and they keep it: the
- * last view with what it decided, all tables, where replacements of workers go on, who has said
+ * last view with what it decided, all tables, the first steps of workers that joined, or replaced others, who has said
  * BYE. When a master in another life asks, each lane tells all of it.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -14,7 +14,7 @@
 #include "rpc/post.h"
 #include "server/state.h"
 
-/* Where a replaced worker goes on with a table. */
+/* The first step of a worker that joined, or where a replacement goes on with a table. */
 struct known_resume {
     uint32_t rank;
     uint64_t step;
@@ -112,14 +112,23 @@ psd_status
 journal_resume_table(struct lane *lane, uint32_t id, uint32_t rank, uint64_t step,
                      struct psd_error *err)
 {
-    struct known_table *table = id < PSI_TABLES_MAX ? known(lane, id) : NULL;
-    struct known_resume *resume = table == NULL ? NULL : resume_of(table, rank);
+    struct table *opened = table_find(lane, id);
+    struct known_table *table;
+    struct known_resume *resume;
 
+    if (rank >= lane->rows) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "TABLE_RESUME: worker %u of %u", rank, lane->rows);
+    }
+    table = id < PSI_TABLES_MAX ? known(lane, id) : NULL;
+    resume = table == NULL ? NULL : resume_of(table, rank);
     if (resume == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory to keep in mind where worker %u goes on",
                         rank);
     }
     *resume = (struct known_resume){.rank = rank, .step = step};
+    if (opened != NULL) {
+        opened->members.joined_at[rank] = step; /* what it gave in an earlier life it has given */
+    }
     return PSD_OK;
 }
 
@@ -127,8 +136,10 @@ psd_status
 journal_resume(struct lane *lane, const struct psi_view *view, struct psd_error *err)
 {
     psd_status status = PSD_OK;
+    const bool begins =
+        view->change == PSI_VIEW_WORKER_REPLACED || view->change == PSI_VIEW_WORKER_JOINED;
 
-    for (uint32_t i = 0; i < view->tables && view->change == PSI_VIEW_WORKER_REPLACED; i++) {
+    for (uint32_t i = 0; i < view->tables && begins; i++) {
         status = status == PSD_OK ? journal_resume_table(lane, view->table[i].id, view->who,
                                                          view->table[i].left_at, err)
                                   : status;
@@ -241,7 +252,7 @@ is_frozen(const struct lane *lane)
             return true;
         }
     }
-    return lane->frozen_rank >= 0;
+    return lane->frozen_rank >= 0 || lane->joining_rank >= 0;
 }
 
 void

@@ -325,6 +325,8 @@ on_frame(void *owner, const void *payload, size_t bytes, struct psd_error *err)
         table_drop(lane, frame->table);
         journal_drop(lane, frame->table);
         return PSD_OK;
+    case PSI_FRAME_TABLE_RESUME:
+        return journal_resume_table(lane, frame->table, frame->rank, frame->step, err);
     case PSI_FRAME_DONE:
         return journal_done(lane, payload, bytes, err);
     case PSI_FRAME_CLOSE:
@@ -392,6 +394,7 @@ lane_create(struct psi_env *env, const struct lane_config *config, const struct 
     lane->config = *config;
     lane->standby = (struct lane_name){config->server, config->lane, config->lanes};
     lane->frozen_rank = -1;
+    lane->joining_rank = -1;
     lane->report_ns = UINT64_MAX;
     lane->replicate = replicate_alone;
     lane->life = env->ops->random(env) | 1;

@@ -184,6 +184,35 @@ commit(struct lane_bed *bed, const struct psi_view_table *left, uint32_t rank, b
                                .table = &table});
 }
 
+uint64_t
+propose_join(struct lane_bed *bed, uint32_t rank)
+{
+    const struct psi_propose proposal = {.id = bed->view + 1, .rank = rank, .joins = true};
+    struct psi_given given[1];
+    struct psi_view_ack ack = {.given = given};
+    const struct world_heard *heard;
+
+    SAY(bed, bed->master, PSI_FRAME_VIEW_PROPOSE, propose, &proposal);
+    heard = hear(bed->master, PSI_FRAME_VIEW_ACK);
+    assert_non_null(heard);
+    assert_int_equal(psi_view_ack_decode(heard->body, heard->frame.payload_bytes, &ack, NULL),
+                     PSD_OK);
+    assert_int_equal(ack.tables, 1);
+    return given[0].next_max;
+}
+
+void
+commit_join(struct lane_bed *bed, uint32_t rank, uint32_t table, uint64_t first_step)
+{
+    struct psi_view_table first = {.id = table, .left_at = first_step};
+
+    bed->member[rank] = (struct psi_view_worker){.incarnation = 1, .member = true};
+    commit_view(bed,
+                (struct psi_view){
+                    .change = PSI_VIEW_WORKER_JOINED, .who = rank, .tables = 1, .table = &first});
+    bed->worker[rank] = meet(bed, rank, 1);
+}
+
 void
 close_round(struct lane_bed *bed, uint32_t table, uint64_t step, uint32_t rank_bits)
 {
@@ -213,6 +242,7 @@ welcome_of(const struct lane_bed *bed)
         .heartbeat_ms = 250,
         .dead_ms = 60000,
         .job = JOB,
+        .elastic = bed->elastic,
     };
 }
 
@@ -288,8 +318,10 @@ static void
 meet_all(struct lane_bed *bed)
 {
     for (uint32_t rank = 0; rank < bed->workers; rank++) {
-        bed->worker[rank] = meet(bed, rank, 1);
-        assert_non_null(hear(bed->worker[rank], PSI_FRAME_WELCOME));
+        if (bed->member[rank].member) {
+            bed->worker[rank] = meet(bed, rank, 1);
+            assert_non_null(hear(bed->worker[rank], PSI_FRAME_WELCOME));
+        }
     }
 }
 
@@ -298,6 +330,20 @@ lane_bed_start(uint32_t workers, enum psi_death_policy policy)
 {
     struct lane_bed *bed = create(workers, 1, false);
 
+    join(bed, policy);
+    meet_all(bed);
+    return bed;
+}
+
+struct lane_bed *
+lane_bed_start_elastic(uint32_t ranks, uint32_t workers, enum psi_death_policy policy)
+{
+    struct lane_bed *bed = create(ranks, 1, false);
+
+    bed->elastic = true;
+    for (uint32_t rank = workers; rank < ranks; rank++) {
+        bed->member[rank] = (struct psi_view_worker){.incarnation = 0};
+    }
     join(bed, policy);
     meet_all(bed);
     return bed;

@@ -30,6 +30,7 @@ struct lane_bed {
     struct lane *lane;
     uint32_t workers;
     uint32_t view;
+    bool elastic;         /* workers may join */
     bool survives;        /* the job goes on when a server dies */
     uint32_t life;        /* of the lane's server: its number ... */
     uint32_t life_in_job; /* ... and that of the one that the view has */
@@ -44,6 +45,10 @@ struct lane_bed {
 /* A lane that has joined a job; every worker is connected, as incarnation 1. */
 struct lane_bed *lane_bed_start(uint32_t workers, enum psi_death_policy policy);
 void lane_bed_stop(struct lane_bed *bed);
+
+/* The same with room for more ranks than there are workers; others may join. */
+struct lane_bed *lane_bed_start_elastic(uint32_t ranks, uint32_t workers,
+                                        enum psi_death_policy policy);
 
 /* A lane that stands by in another server of such a job. */
 struct lane_bed *lane_bed_start_standby(uint32_t workers);
@@ -63,6 +68,11 @@ void open_table(struct lane_bed *bed, uint32_t id, const struct psd_table_args *
 void propose(struct lane_bed *bed, uint32_t rank, bool leaves);
 void commit(struct lane_bed *bed, const struct psi_view_table *left, uint32_t rank, bool leaves);
 void propose_only(struct lane_bed *bed, uint32_t rank, bool leaves); /* it may not answer yet */
+
+/* That rank joins: from which step on the lane closes nothing of its one table until then; and it does,
+ * with that step. */
+uint64_t propose_join(struct lane_bed *bed, uint32_t rank);
+void commit_join(struct lane_bed *bed, uint32_t rank, uint32_t table, uint64_t first_step);
 void close_round(struct lane_bed *bed, uint32_t table, uint64_t step, uint32_t rank_bits);
 
 /* The newest connection that the lane has made to this address. */

@@ -49,9 +49,10 @@ is_a_node(const struct session *session, const struct psi_spec *spec)
     if (!meta->has_node) {
         return frame->level == 0;
     }
-    return session->lane->job.policy == PSI_DEATH_FAIL && psi_spec_synchronous(spec) &&
-           spec->backup_workers == 0 && frame->level < SUM_TREE_DEPTH &&
-           meta->node_first % (1u << frame->level) == 0 && meta->node_first < session->lane->rows &&
+    return session->lane->job.policy == PSI_DEATH_FAIL && !session->lane->job.elastic &&
+           psi_spec_synchronous(spec) && spec->backup_workers == 0 &&
+           frame->level < SUM_TREE_DEPTH && meta->node_first % (1u << frame->level) == 0 &&
+           meta->node_first < session->lane->rows &&
            meta->node_leaves <= push_end(session) - meta->node_first &&
            empty == (meta->node_leaves == 0);
 }
@@ -321,6 +322,16 @@ count_it(struct session *session, struct chunk *chunk, struct slot *slot, struct
     return PSD_OK;
 }
 
+/* Bulk-synchronous: of one that has joined, and the round is not open yet. */
+static bool
+is_first_step(const struct session *session, const struct chunk *chunk)
+{
+    const uint64_t step = session->guest.inbox.frame.step;
+
+    return psi_spec_synchronous(&chunk->table->spec) && step > chunk->clock.version &&
+           step == chunk->table->members.joined_at[session->rank];
+}
+
 /* A gradient that does not count now: repeated, late, or early. */
 static psd_status
 decline(const struct session *session, struct chunk *chunk, enum psi_admission admission,
@@ -352,9 +363,11 @@ decline(const struct session *session, struct chunk *chunk, enum psi_admission a
                       "some of the gradients of this sum have been given alone");
         return PSD_OK;
     default:
-        if (chunk->table->rule.backup > 0 || chunk->adopting != NULL) {
+        if (chunk->table->rule.backup > 0 || chunk->adopting != NULL ||
+            is_first_step(session, chunk)) {
             /* Another chunk has told it of a round that closed there: it will close here, too. Or
-             * it is not known yet which round is open. */
+             * it is not known yet which round is open. Or it has joined, and the others are on their
+             * way to its first step. */
             return park(chunk, session, err);
         }
         answer_too_early(lane, session->rank, frame->request, chunk, frame->step);

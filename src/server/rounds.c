@@ -126,6 +126,14 @@ nobody_is_left(const struct table *table, const struct chunk *chunk,
     return closing != NULL;
 }
 
+/* One that has joined waits for its first step, and nobody is left to close the rounds before it. */
+static bool
+is_deserted(const struct lane *lane, const struct chunk *chunk)
+{
+    return lane->job.elastic &&
+           psi_clock_round_deserted(&chunk->table->rule, &chunk->table->members, &chunk->clock);
+}
+
 /* A round without anybody is no update: values, optimizer state and the count of updates stay as
  * they are. Only a sum is of this step alone: it is of nothing. */
 static bool
@@ -164,12 +172,12 @@ close_round(struct lane *lane, struct chunk *chunk)
     const struct table *table = chunk->table;
     const struct psi_ranks *closing;
 
-    if (chunk->round.slots == NULL && table->backup == NULL) {
-        return false; /* only backup workers have rounds that nobody gave to */
+    if (chunk->round.slots == NULL && table->backup == NULL && !lane->job.elastic) {
+        return false; /* only where some are left out, or have left, nobody gives to a round */
     }
     closing = backup_closing(table, chunk->clock.version);
     if (!psi_clock_round_full(&table->rule, &table->members, &chunk->clock, closing) &&
-        !nobody_is_left(table, chunk, closing)) {
+        !nobody_is_left(table, chunk, closing) && !is_deserted(lane, chunk)) {
         return false;
     }
     if (lane->pair != NULL && pair_must_wait(lane, chunk)) {
@@ -237,6 +245,7 @@ round_try_close(struct lane *lane, struct chunk *chunk)
         return;
     }
     while (chunk->clock.committed == chunk->clock.version &&
+           chunk->clock.version < chunk->table->promised &&
            (skip_rounds(lane, chunk) || close_round(lane, chunk))) {
     }
 }
@@ -255,7 +264,7 @@ rounds_try_close_all(struct lane *lane)
         for (uint64_t i = 0; i < table->chunk_count && !lane->finished; i++) {
             struct chunk *chunk = &table->chunks[i];
 
-            if (chunk->round.slots != NULL || table->rule.backup > 0) {
+            if (chunk->round.slots != NULL || table->rule.backup > 0 || lane->job.elastic) {
                 round_try_close(lane, chunk);
             }
             parked_answer(lane, chunk);

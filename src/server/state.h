@@ -170,6 +170,7 @@ struct table {
     struct psi_spec spec;
     struct psi_clock_rule rule;
     struct psi_members members;
+    uint64_t promised;     /* while one is about to join: no round from this step on closes */
     struct backup *backup; /* owned; NULL: no backup workers */
     bool retain;           /* keep the last version beside the current one */
     bool is_remade;        /* workers make anew what a lost server had of it */
@@ -307,7 +308,8 @@ struct lane {
     struct psi_view view; /* the one it has; id 0: none yet */
     uint32_t since;       /* the view from which on it has what it has; 0: the first */
     uint64_t told_by_ns;  /* who has not told this life by then what it has is dead */
-    int64_t frozen_rank;  /* a proposal is open: rounds do not close; -1: none */
+    int64_t frozen_rank;  /* a proposal is open: rounds do not close; -1: none ... */
+    int64_t joining_rank; /* ... of one that joins: those promised do not; -1: none */
     uint32_t proposed;    /* the view that it is for */
     uint64_t report_ns;   /* when to report at the latest what the rank gave; UINT64_MAX: done */
 
@@ -496,6 +498,8 @@ void session_end(struct session *session);
 psd_status view_arrived(struct lane *lane, const void *body, size_t bytes, struct psd_error *err);
 void view_proposed(struct lane *lane, const struct psi_propose *propose);
 void view_aborted(struct lane *lane);
+/* Of a table that is opened now: while one is about to join, nothing of it closes. */
+uint64_t view_promise(const struct lane *lane, uint64_t first_step);
 
 /* ------------------------------------------------------------------------------ standby.c --- */
 

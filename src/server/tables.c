@@ -98,6 +98,7 @@ table_destroy(struct lane *lane, struct table *table)
     free(table->chunks);
     free(table->clocks);
     free(table->marks);
+    free(table->members.joined_at);
     free(table->members.left_at);
     free(table->backup);
     free(table->held);
@@ -159,7 +160,7 @@ bookkeeping_bytes(const struct lane *lane, const struct table *table)
 
     return sizeof(*table) + table->chunks_in_all * sizeof(*table->local) +
            table->chunk_count * (sizeof(*table->chunks) + lane->rows * cell) +
-           lane->rows * sizeof(*table->members.left_at) +
+           2 * lane->rows * sizeof(*table->members.left_at) +
            (outlives_servers(lane, table) ? table->chunk_count * sizeof(*table->held) : 0) +
            (table->again ? adopt_bytes(lane, table->chunk_count) : 0);
 }
@@ -195,6 +196,8 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
     };
     const uint64_t bytes = store_dense.bytes(&layout) + bookkeeping_bytes(lane, table);
     const uint64_t cells = table->chunk_count * lane->rows;
+    uint32_t rank;
+    uint64_t step;
     psd_status status;
 
     if (bytes > lane->config.memory_max - lane->memory_used) {
@@ -218,8 +221,10 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
     if (outlives_servers(lane, table)) {
         table->held = calloc(table->chunk_count + 1, sizeof(*table->held));
     }
+    table->members.joined_at = calloc(lane->rows, sizeof(*table->members.joined_at));
     table->members.left_at = calloc(lane->rows, sizeof(*table->members.left_at));
-    if (table->chunks == NULL || table->clocks == NULL || table->members.left_at == NULL ||
+    if (table->chunks == NULL || table->clocks == NULL || table->members.joined_at == NULL ||
+        table->members.left_at == NULL ||
         (table->spec.backup_workers > 0 && table->backup == NULL) ||
         (outlives_servers(lane, table) && table->held == NULL) ||
         (table->spec.staleness == PSD_STALENESS_UNBOUNDED && table->marks == NULL)) {
@@ -230,8 +235,11 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
     if (status != PSD_OK) {
         return status;
     }
-    for (uint32_t rank = 0; rank < lane->rows; rank++) {
+    for (rank = 0; rank < lane->rows; rank++) {
         table->members.left_at[rank] = lane->view.worker[rank].member ? PSI_STEP_NEVER : 0;
+    }
+    for (uint32_t i = 0; journal_resume_at(lane, table->id, i, &rank, &step); i++) {
+        table->members.joined_at[rank] = step;
     }
     table->bytes = table->store->bytes + bookkeeping_bytes(lane, table);
     count_memory(lane, table->bytes);
@@ -336,6 +344,7 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
     table->first_step = info->step;
     table->is_remade = is_remade;
     table->again = info->again && is_remade;
+    table->promised = view_promise(lane, info->step);
     table->rule.workers = lane->rows;
     table->rule.staleness = info->spec.staleness;
     table->rule.backup = info->spec.backup_workers;

@@ -64,16 +64,19 @@ static struct standing
 standing_of(const struct lane *lane, const struct chunk *chunk, uint32_t rank)
 {
     const struct psi_clock *clock = &chunk->clock;
-    struct standing standing = {
-        .known = true, .version = clock->version, .given = clock->next[rank]};
+    struct standing standing = {.known = true,
+                                .version = clock->version,
+                                .given = psi_clock_next(&chunk->table->members, clock, rank)};
 
     if (repeats_open_rounds(lane) && psi_spec_synchronous(&chunk->table->spec) &&
-        standing.given > standing.version) {
+        clock->next[rank] > standing.version) {
         standing.given = standing.version;
     }
     if (chunk->adopting != NULL) {
         standing.known = adopt_version(lane, chunk, rank, &standing.version);
-        standing.given = standing.version;
+        standing.given = standing.version > chunk->table->members.joined_at[rank]
+                             ? standing.version
+                             : chunk->table->members.joined_at[rank];
     }
     standing.next = chunk->table->backup != NULL && standing.given < standing.version
                         ? standing.version
@@ -107,10 +110,58 @@ given_of(const struct lane *lane, const struct table *table, uint32_t rank)
     return given;
 }
 
-/* Tells the master what the rank that leaves has given. */
+/* The first step of which the chunk has nothing; without rounds: that nobody has given. */
+static uint64_t
+untouched_step(const struct lane *lane, const struct chunk *chunk)
+{
+    uint64_t step = chunk->clock.version + (chunk->round.slots != NULL);
+
+    if (chunk->adopting != NULL) {
+        (void)adopt_version(lane, chunk, (uint32_t)lane->joining_rank, &step);
+        return step + 1; /* its round may be open */
+    }
+    if (!psi_spec_synchronous(&chunk->table->spec)) {
+        step = 0;
+        for (uint32_t rank = 0; rank < lane->rows; rank++) {
+            step = chunk->clock.next[rank] > step ? chunk->clock.next[rank] : step;
+        }
+    }
+    return step;
+}
+
+uint64_t
+view_promise(const struct lane *lane, uint64_t first_step)
+{
+    return lane->joining_rank < 0 ? PSI_STEP_NEVER : first_step;
+}
+
+/*
+ * From which step on nothing of the table closes here, until it is known with which one the worker
+ * begins that is about to join: not with an earlier one. The step that comes next is not held up, so
+ * that nobody waits; unless training has not begun, for which the worker is in time.
+ */
+static struct psi_given
+promise(const struct lane *lane, struct table *table)
+{
+    struct psi_given given = {.table = table->id, .chunks = table->chunk_count};
+
+    for (uint64_t i = 0; i < table->chunk_count; i++) {
+        const struct chunk *chunk = &table->chunks[i];
+        const bool begun = chunk->pushed || table->again; /* or it may have, in an earlier life */
+        const uint64_t step = untouched_step(lane, chunk) + begun;
+
+        given.next_max = step > given.next_max ? step : given.next_max;
+    }
+    given.next_min = given.next_max;
+    table->promised = given.next_max;
+    return given;
+}
+
+/* Tells the master what the rank that leaves has given, or what one that joins comes to. */
 static void
 report(struct lane *lane)
 {
+    const bool joins = lane->joining_rank >= 0;
     const uint32_t rank = (uint32_t)lane->frozen_rank;
     struct psi_view_ack ack = {.id = lane->proposed};
     uint32_t tables = 0;
@@ -124,8 +175,8 @@ report(struct lane *lane)
         lane_renew_master(lane);
         return;
     }
-    for (const struct table *table = lane->tables; table != NULL; table = table->next) {
-        const struct psi_given given = given_of(lane, table, rank);
+    for (struct table *table = lane->tables; table != NULL; table = table->next) {
+        const struct psi_given given = joins ? promise(lane, table) : given_of(lane, table, rank);
 
         if (given.chunks > 0) {
             ack.given[ack.tables++] = given;
@@ -151,8 +202,11 @@ waits_for_copy(const struct lane *lane)
 void
 view_report_look(struct lane *lane, uint64_t now_ns)
 {
-    if (lane->report_ns != UINT64_MAX && !waits_for_copy(lane) &&
-        (now_ns >= lane->report_ns || adopt_knows_all(lane, (uint32_t)lane->frozen_rank))) {
+    const bool joins = lane->joining_rank >= 0; /* it told nobody anything, and can wait */
+    const uint32_t rank = (uint32_t)(joins ? lane->joining_rank : lane->frozen_rank);
+
+    if (lane->report_ns != UINT64_MAX && (joins || !waits_for_copy(lane)) &&
+        ((now_ns >= lane->report_ns && !joins) || adopt_knows_all(lane, rank))) {
         report(lane);
     }
 }
@@ -160,7 +214,9 @@ view_report_look(struct lane *lane, uint64_t now_ns)
 uint64_t
 view_report_next_ns(const struct lane *lane)
 {
-    return lane->report_ns == UINT64_MAX || waits_for_copy(lane) ? UINT64_MAX : lane->report_ns;
+    return lane->report_ns == UINT64_MAX || lane->joining_rank >= 0 || waits_for_copy(lane)
+               ? UINT64_MAX
+               : lane->report_ns;
 }
 
 void
@@ -174,8 +230,12 @@ view_proposed(struct lane *lane, const struct psi_propose *propose)
     if (lane->sessions[propose->rank] != NULL) {
         session_end(lane->sessions[propose->rank]); /* nothing more from that life */
     }
-    psi_view_fence(&lane->view, propose->rank); /* and it does not come back before the commit */
-    lane->frozen_rank = (int64_t)propose->rank;
+    if (propose->joins) {
+        lane->joining_rank = (int64_t)propose->rank;
+    } else {
+        psi_view_fence(&lane->view, propose->rank); /* nor does it come back before the commit */
+        lane->frozen_rank = (int64_t)propose->rank;
+    }
     lane->proposed = propose->id;
     lane->report_ns = lane->told_by_ns;
     psi_fail_point(server_view_proposed);
@@ -186,7 +246,11 @@ static void
 unfreeze(struct lane *lane)
 {
     lane->frozen_rank = -1;
+    lane->joining_rank = -1;
     lane->report_ns = UINT64_MAX;
+    for (struct table *table = lane->tables; table != NULL; table = table->next) {
+        table->promised = PSI_STEP_NEVER;
+    }
 }
 
 /* The rank stays fenced: it is proposed again when the master has done what comes first. */
@@ -233,6 +297,15 @@ rank_leaves(struct lane *lane, const struct psi_view *view)
     }
 }
 
+/* It takes part from the steps on that the journal has in mind for it: those of the view, or told before. */
+static void
+rank_joins(struct lane *lane, uint32_t rank)
+{
+    for (struct table *table = lane->tables; table != NULL; table = table->next) {
+        table->members.left_at[rank] = PSI_STEP_NEVER;
+    }
+}
+
 /*
  * What was told as not given is not there: the replacement gives it. A round that closed with what its
  * predecessor gave would let the others go on to the next step, and the replacement would ask them for the
@@ -266,6 +339,7 @@ on_view(void *owner, const struct psi_view *old, const struct psi_view *now, str
     struct lane *lane = owner;
     const struct psi_view_place *here =
         psi_view_place(&lane->view, lane->config.server, lane->config.lane);
+    psd_status status;
 
     for (uint32_t rank = 0; rank < now->workers; rank++) {
         const enum psi_rank_change change = psi_view_rank(old, now, rank);
@@ -275,6 +349,9 @@ on_view(void *owner, const struct psi_view *old, const struct psi_view *now, str
         }
         if (change == PSI_RANK_REPLACED && repeats_open_rounds(lane)) {
             rank_is_replaced(lane, rank);
+        }
+        if (change == PSI_RANK_JOINS) {
+            rank_joins(lane, rank); /* also if this life has missed the view that brought it */
         }
     }
     lane->since = here == NULL ? 0 : here->since;
@@ -291,9 +368,10 @@ on_view(void *owner, const struct psi_view *old, const struct psi_view *now, str
         rank_leaves(lane, now);
         hold_rank_left(lane, now->who);
     }
+    status = journal_resume(lane, now, err);
     adopt_look(lane);
     rounds_try_close_all(lane);
-    return journal_resume(lane, now, err);
+    return status;
 }
 
 psd_status

@@ -42,7 +42,7 @@ psi_view_next_id(uint32_t id, uint32_t term)
 /* A worker, as a view knows it. */
 struct psi_view_worker {
     uint32_t incarnation;
-    bool member;                   /* false: left or lost */
+    bool member;                   /* false: left or lost, or has not come yet */
     uint64_t host;                 /* as in its HELLO */
     char address[PSI_ADDRESS_MAX]; /* likewise */
 };
@@ -58,10 +58,10 @@ struct psi_view_place {
                        (psi_view_take), views do not carry it */
 };
 
-/* How a rank that leaves or is replaced counts in one table. */
+/* How a rank that leaves, joins or is replaced counts in one table. */
 struct psi_view_table {
     uint32_t id;
-    uint64_t left_at; /* first step without it; of a replacement: where it goes on */
+    uint64_t left_at; /* first step without it; of a replacement, or one that joins: its first */
     bool drop;        /* what it gave of that step and later is taken back where still open */
 };
 
@@ -71,6 +71,7 @@ enum psi_view_change {
     PSI_VIEW_WORKER_LEFT,     /* it is done, or lost */
     PSI_VIEW_WORKER_REPLACED, /* by a new incarnation */
     PSI_VIEW_SERVER_BACK,     /* a server that was lost has another life, and nothing in it */
+    PSI_VIEW_WORKER_JOINED,   /* a rank that nobody has had before */
     PSI_VIEW_CHANGES,
 };
 
@@ -86,7 +87,7 @@ struct psi_view {
     enum psi_view_change change;
     uint32_t who; /* rank of the worker, or index of the server */
     uint32_t tables;
-    struct psi_view_table *table; /* PSI_VIEW_WORKER_LEFT, PSI_VIEW_WORKER_REPLACED */
+    struct psi_view_table *table; /* PSI_VIEW_WORKER_LEFT, _REPLACED, _JOINED */
 };
 
 /* The view before the first, with room for so many ranks. PSD_ERR_NO_MEMORY, then it has none. */

@@ -86,7 +86,7 @@ struct psi_hello {
 struct psi_welcome {
     uint32_t rank;
     uint32_t incarnation;
-    uint32_t workers;
+    uint32_t workers; /* ranks that there may be */
     uint32_t servers;
     uint32_t heartbeat_ms;
     uint32_t dead_ms; /* silent for that long: dead; never 0 */
@@ -99,6 +99,8 @@ struct psi_welcome {
     uint32_t term;            /* which life of the master this is; 0: it has no other */
     uint32_t master_grace_ms; /* how long members wait for another life of it; 0: not at all */
     uint64_t barriers;        /* those of PSI_BARRIER_CALLED that were over when this life came */
+    bool elastic;             /* workers may join while the job runs ... */
+    uint32_t size;            /* ... which is planned with so many of `workers` */
 };
 
 /* BARRIER: each kind is counted by itself. */
@@ -130,6 +132,7 @@ struct psi_propose {
     uint32_t id; /* of the view to come */
     uint32_t rank;
     bool leaves;
+    bool joins; /* neither: it is replaced */
 };
 
 /* VIEW_ACK: what the rank has given of one table on this lane. */

@@ -93,6 +93,8 @@ psi_welcome_encode(struct psi_pack *pack, const struct psi_welcome *welcome)
     psi_pack_u32(pack, welcome->term);
     psi_pack_u32(pack, welcome->master_grace_ms);
     psi_pack_u64(pack, welcome->barriers);
+    psi_pack_tail(pack, welcome->elastic);
+    psi_pack_u32(pack, welcome->size);
 }
 
 psd_status
@@ -117,6 +119,9 @@ psi_welcome_decode(const uint8_t *bytes, size_t size, struct psi_welcome *welcom
     welcome_p->term = psi_unpack_u32(&unpack, "term", 0, PSI_TERM_MAX);
     welcome_p->master_grace_ms = psi_unpack_u32(&unpack, "master_grace_ms", 0, UINT32_MAX);
     welcome_p->barriers = psi_unpack_u64(&unpack, "barriers");
+    welcome_p->elastic = psi_unpack_tail(&unpack, "elastic");
+    welcome_p->size =
+        unpack.left > 0 ? psi_unpack_u32(&unpack, "size", 0, PSI_RANKS_MAX) : welcome_p->workers;
     return unpack.status;
 }
 

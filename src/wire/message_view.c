@@ -14,7 +14,8 @@ enum { RANK_WORDS = PSI_RANKS_MAX / 64 };
 static bool
 is_about_a_worker(const struct psi_view *view)
 {
-    return view->change == PSI_VIEW_WORKER_LEFT || view->change == PSI_VIEW_WORKER_REPLACED;
+    return view->change == PSI_VIEW_WORKER_LEFT || view->change == PSI_VIEW_WORKER_REPLACED ||
+           view->change == PSI_VIEW_WORKER_JOINED;
 }
 
 static void
@@ -157,6 +158,7 @@ psi_propose_encode(struct psi_pack *pack, const struct psi_propose *propose)
     psi_pack_u32(pack, propose->id);
     psi_pack_u32(pack, propose->rank);
     psi_pack_bool(pack, propose->leaves);
+    psi_pack_tail(pack, propose->joins);
 }
 
 psd_status
@@ -169,6 +171,10 @@ psi_propose_decode(const uint8_t *bytes, size_t size, struct psi_propose *propos
     propose_p->id = psi_unpack_u32(&unpack, "id", 0, UINT32_MAX);
     propose_p->rank = psi_unpack_u32(&unpack, "rank", 0, PSI_RANKS_MAX - 1);
     propose_p->leaves = psi_unpack_bool(&unpack, "leaves");
+    propose_p->joins = psi_unpack_tail(&unpack, "joins");
+    if (propose_p->leaves && propose_p->joins) {
+        psi_unpack_refuse(&unpack, "joins", "and leaves");
+    }
     return unpack.status;
 }
 

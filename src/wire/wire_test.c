@@ -638,6 +638,8 @@ fill_welcome(uint64_t *random, struct sample *sample)
     welcome->job = draw(random);
     welcome->window_bytes = (uint32_t)draw(random);
     welcome->view = (uint32_t)draw(random);
+    welcome->elastic = draw_below(random, 2) == 0;
+    welcome->size = draw_below(random, PSI_RANKS_MAX + 1);
 }
 
 static void
@@ -903,9 +905,9 @@ fill_view(uint64_t *random, struct sample *sample)
     view->who = view->change == PSI_VIEW_FIRST         ? 0
                 : view->change == PSI_VIEW_SERVER_BACK ? draw_below(random, PSI_SERVERS_MAX)
                                                        : draw_below(random, view->workers);
-    view->tables = view->change == PSI_VIEW_WORKER_LEFT || view->change == PSI_VIEW_WORKER_REPLACED
-                       ? draw_below(random, LIST)
-                       : 0;
+    view->tables = view->change == PSI_VIEW_FIRST || view->change == PSI_VIEW_SERVER_BACK
+                       ? 0
+                       : draw_below(random, LIST);
     for (uint32_t i = 0; i < view->workers; i++) {
         view->worker[i].incarnation = draw_below(random, UINT16_MAX + 1);
         view->worker[i].member = draw_below(random, 2) == 0;
@@ -932,6 +934,7 @@ fill_propose(uint64_t *random, struct sample *sample)
     sample->propose.id = (uint32_t)draw(random);
     sample->propose.rank = draw_below(random, PSI_RANKS_MAX);
     sample->propose.leaves = draw_below(random, 2) == 0;
+    sample->propose.joins = !sample->propose.leaves && draw_below(random, 2) == 0;
 }
 
 static void
@@ -1398,7 +1401,10 @@ tail_bytes(const struct sample *sample, const struct kind *kind)
     if (strcmp(kind->name, "view") == 0) {
         return 8 * (size_t)sample->view.places;
     }
-    return strcmp(kind->name, "subscribe") == 0;
+    if (strcmp(kind->name, "welcome") == 0) {
+        return 1 + 4;
+    }
+    return strcmp(kind->name, "subscribe") == 0 || strcmp(kind->name, "propose") == 0;
 }
 
 /* Does so much of it end where a message of an earlier version did? */
@@ -1409,6 +1415,7 @@ was_whole(const struct bench *bench, const struct kind *kind, size_t bytes)
 
     return since == tail_bytes(&bench->in, kind) ||
            (strcmp(kind->name, "hello") == 0 && (since == 1 || since == 1 + 8)) ||
+           (strcmp(kind->name, "welcome") == 0 && since == 4) ||
            (strcmp(kind->name, "telling") == 0 && (since == spans_bytes(&bench->in.telling) ||
                                                    since == frames_bytes(&bench->in.telling)));
 }
@@ -1443,6 +1450,11 @@ clear_tail(struct sample *sample, const struct kind *kind)
         sample->hello.tells = false;
         sample->hello.pair = 0;
         sample->hello.recalls = false;
+    } else if (strcmp(kind->name, "welcome") == 0) {
+        sample->welcome.elastic = false;
+        sample->welcome.size = sample->welcome.workers;
+    } else if (strcmp(kind->name, "propose") == 0) {
+        sample->propose.joins = false;
     } else if (strcmp(kind->name, "view") == 0) {
         for (uint32_t i = 0; i < sample->view.places; i++) {
             sample->view.place[i].process = 0;
@@ -1462,7 +1474,8 @@ clear_tail(struct sample *sample, const struct kind *kind)
 static void
 test_message_of_an_earlier_version_is_understood(void **state)
 {
-    static const char *const grown[] = {"hello", "subscribe", "telling", "view"};
+    static const char *const grown[] = {"hello",   "propose", "subscribe",
+                                        "telling", "view",    "welcome"};
     uint64_t random = *(uint64_t *)*state;
     struct bench *bench = bench_create();
 
@@ -1583,6 +1596,8 @@ test_meet_boundaries(void **state)
     FIELD(welcome, workers, PSI_RANKS_MAX + 1, PSD_ERR_PROTOCOL);
     FIELD(welcome, servers, PSI_SERVERS_MAX, PSD_OK);
     FIELD(welcome, servers, PSI_SERVERS_MAX + 1, PSD_ERR_PROTOCOL);
+    FIELD(welcome, size, PSI_RANKS_MAX, PSD_OK);
+    FIELD(welcome, size, PSI_RANKS_MAX + 1, PSD_ERR_PROTOCOL);
     FIELD(welcome, policy, PSI_DEATH_WAIT, PSD_OK);
     FIELD(welcome, policy, PSI_DEATH_WAIT + 1, PSD_ERR_PROTOCOL);
     FIELD(verdict, status, 19, PSD_OK);

@@ -180,7 +180,7 @@ psd_rank(const psd_context *context)
 uint32_t
 psd_size(const psd_context *context)
 {
-    return psi_client_job(context->client)->workers;
+    return psi_client_job(context->client)->size;
 }
 
 uint32_t

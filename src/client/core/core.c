@@ -55,15 +55,19 @@ static void
 on_up(void *owner, const struct psi_welcome *welcome)
 {
     struct psi_client *client = owner;
+    const bool known = client->job.workers != 0;
 
-    if (client->job.workers == 0) {
+    if (!known) {
         if (psi_view_init(&client->view, welcome->workers) != PSD_OK) {
             psi_client_over(client, PSD_ERR_NO_MEMORY, "no memory for a job of %u workers",
                             welcome->workers);
             return;
         }
         client->job = *welcome;
-    } else if (welcome->term > 1 && !client->config.observer) {
+    } else if (client->view.id == 0 && welcome->barriers > client->job.barriers) {
+        client->job.barriers = welcome->barriers; /* it has come to none, and others go on */
+    }
+    if (known && welcome->term > 1 && !client->config.observer) {
         psi_control_tell_state(client);
     }
     if (client->config.observer && client->state == PSI_CLIENT_JOINING) {

@@ -33,7 +33,7 @@ must_wait_for(const struct psd_op *op, const struct psd_op *earlier)
 
 /*
  * The pushes whose steps have an order across tables: those of a group with backup workers, and if
- * the job waits for replacements, all others. NULL: it has none.
+ * the job waits for replacements, or others may join, all others. NULL: it has none.
  */
 static struct earliest *
 order_of(const struct psd_op *op)
@@ -44,7 +44,9 @@ order_of(const struct psd_op *op)
     if (op->table->group != NULL) {
         return &op->table->group->earliest;
     }
-    return op->client->job.policy == PSI_DEATH_WAIT ? &op->client->earliest : NULL;
+    return op->client->job.policy == PSI_DEATH_WAIT || op->client->job.elastic
+               ? &op->client->earliest
+               : NULL;
 }
 
 static void

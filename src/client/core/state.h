@@ -364,7 +364,7 @@ struct psi_client {
     struct psd_op *held; /* transfers that wait for earlier ones; oldest first */
     struct psd_op *held_last;
     bool hold_changed;        /* a transfer ended: some of these may be let go */
-    struct earliest earliest; /* PSI_DEATH_WAIT: of all tables without backup workers */
+    struct earliest earliest; /* PSI_DEATH_WAIT, elastic: of all tables without backup workers */
     uint64_t pump_turn;
     uint64_t room_ns;     /* the earliest of the lanes */
     uint64_t got_ns;      /* likewise, or earlier; 0: none of them waits */

@@ -265,7 +265,8 @@ psi_route_start(struct psi_client *client)
         }
     }
     client->sender = first;
-    if (client->host_address[0] == '\0' || count < 2 || client->job.policy != PSI_DEATH_FAIL) {
+    if (client->host_address[0] == '\0' || count < 2 || client->job.policy != PSI_DEATH_FAIL ||
+        client->job.elastic) {
         client->sender = UINT32_MAX;
     }
     if (client->sender != client->job.rank || psi_host_start(client, count) != PSD_OK) {
