@@ -123,6 +123,10 @@ may_die(const struct job *job, uint32_t slot)
 {
     const uint32_t last = job->plan.workers - 1;
 
+    if (plan_is_elastic(&job->plan)) { /* the last ones join, and others may leave */
+        return slot > 0 && worker_runs(job->worker[slot]) &&
+               worker_deaths(job->worker[slot]) < deaths_max(&job->plan);
+    }
     return worker_runs(job->worker[slot]) &&
            worker_deaths(job->worker[slot]) < deaths_max(&job->plan) &&
            !(job->plan.policy == PSI_DEATH_WAIT && slot == last && last > 0);

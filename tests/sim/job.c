@@ -190,6 +190,7 @@ start_master(struct job *job)
     struct master_config config = {
         .master_grace_ms = plan->master_grace_ms,
         .workers = plan->workers,
+        .start_workers = plan->start_workers,
         .servers = plan->servers,
         .heartbeat_ms = plan->heartbeat_ms,
         .dead_heartbeats = plan->dead_heartbeats,
@@ -713,7 +714,11 @@ job_start(struct job *job, struct sim *sim, const struct plan *plan)
     }
     for (uint32_t i = 0; i < plan->workers; i++) {
         job->worker[i] = worker_create(job, i);
-        worker_start(job->worker[i]);
+        if (plan->join_ms[i] == 0) {
+            worker_start(job->worker[i]);
+        } else {
+            worker_start_later(job->worker[i], plan->join_ms[i] * SIM_MS);
+        }
     }
 }
 
@@ -878,6 +883,7 @@ code_is_right(const struct job *job, int code)
                (deposed_has_ended_it(job) ||
                 (any_lane_killed(job) &&
                  (has_backup_workers(job) || job->plan.policy == PSI_DEATH_WAIT ||
+                  plan_is_elastic(&job->plan) ||
                   strstr(job->master->text, "had not heard of all") != NULL)));
     case PSI_EXIT_START_TIMEOUT: /* of a master that returned: nobody is left */
         if (job->plan.faults.master_lives > 0 &&
@@ -988,6 +994,13 @@ rank_may_be_taken(const struct job *job, const struct worker *worker)
            worker_error(worker)->status == PSD_ERR_REFUSED;
 }
 
+/* As many as it takes had come before it, and all was over. */
+static bool
+came_too_late(const struct job *job, const struct worker *worker)
+{
+    return plan_is_elastic(&job->plan) && !worker_came(worker);
+}
+
 /* A worker that did not get to the end was told why, by name. */
 static void
 judge_worker(struct job *job, const struct worker *worker, uint32_t slot)
@@ -997,8 +1010,9 @@ judge_worker(struct job *job, const struct worker *worker, uint32_t slot)
         return;
     }
     if (job->master->exit_code == PSI_EXIT_OK && !job->master->killed &&
-        !(worker_was_lost(worker) && job->plan.policy == PSI_DEATH_CONTINUE) &&
-        !rank_may_be_taken(job, worker)) {
+        !(worker_was_lost(worker) &&
+          (job->plan.policy == PSI_DEATH_CONTINUE || job->plan.join_ms[slot] > 0)) &&
+        !came_too_late(job, worker) && !rank_may_be_taken(job, worker)) {
         sim_fail(job->sim, "worker %u did not finish, but the job ended well (%s)", slot,
                  error->text);
     }

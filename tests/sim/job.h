@@ -68,6 +68,7 @@ struct job {
     bool rank_lost[WORKERS_MAX];           /* killed or given up at least once */
     unsigned rank_deaths[WORKERS_MAX];     /* ... so often: killed */
     bool rank_left[WORKERS_MAX];           /* has nothing more to do, and says so */
+    bool rank_came[WORKERS_MAX];           /* is, or was, in the job */
     uint64_t barrier_reached[WORKERS_MAX]; /* the last that a rank has come to, in any life */
     uint64_t barrier_passed;               /* the last that anybody has passed */
     unsigned nameless_kills;               /* of workers that had not heard their rank yet */

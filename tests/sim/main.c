@@ -93,7 +93,7 @@ describe_stuck(const struct job *job, char *text, size_t size)
 
 /*
  * Servers of a sum table hold no weights: when every worker has died or been given up at least
- * once, nobody may be left who has them, and replacements ask each other in vain. psd_state_fetch()
+ * once, nobody may be left who has them, and replacements, or those who join, ask each other in vain. psd_state_fetch()
  * then ends with its deadline, and the user goes on from a file.
  */
 static bool
@@ -103,6 +103,9 @@ weights_may_be_lost(const struct job *job)
 
     for (uint32_t i = 0; i < job->plan.table_count; i++) {
         sums = sums || job->plan.table[i].use == PSD_USE_SUM;
+    }
+    if (plan_is_elastic(&job->plan)) {
+        return sums && job->rank_lost[0]; /* who never leaves early */
     }
     for (uint32_t rank = 0; rank < job->plan.workers; rank++) {
         sums = sums && job->rank_lost[rank];
@@ -126,6 +129,10 @@ run_plan(const struct plan *plan, bool trace, struct outcome *outcome)
     faults_schedule(&job);
     sim_at(&sim, SIM_S, tick_second, &job, 0);
     while (!sim.failed && !job_over(&job) && sim_step(&sim)) {
+        if (model_is_forgotten(job.model)) {
+            sim.counters.jobs_failed++;
+            break;
+        }
         if (sim.now_ns > job.last_fault_ns + LIVENESS_S * SIM_S) {
             if (weights_may_be_lost(&job)) {
                 sim.counters.jobs_failed++;

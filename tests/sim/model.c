@@ -37,9 +37,10 @@ struct table_model {
     const struct table_plan *plan;
     size_t element_bytes;
     uint64_t chunk_count;
-    struct chunk_model *chunk; /* KIND_ROUNDS */
-    bool *late;                /* per round: closed without some that were chosen */
-    uint8_t *entry;            /* KIND_SLOTS, KIND_LEDGER: enum ledger_entry per slot */
+    struct chunk_model *chunk;       /* KIND_ROUNDS */
+    bool *late;                      /* per round: closed without some that were chosen */
+    uint8_t *entry;                  /* KIND_SLOTS, KIND_LEDGER: enum ledger_entry per slot */
+    uint64_t joined_at[WORKERS_MAX]; /* the first step of a rank; UINT64_MAX: not known yet */
 };
 
 struct partial {
@@ -64,13 +65,15 @@ struct model {
     bool *told; /* global steps that were the answer to an addition */
     uint64_t told_capacity;
     uint64_t rounds;
+    bool forgotten;
     uint8_t *work[WORKERS_MAX];
 };
 
 static uint64_t
 versions_max(const struct plan *plan)
 {
-    return plan->steps + 2;
+    /* Who joins behind the last step begins one later, and so on. */
+    return plan->steps + 2 + (plan_is_elastic(plan) ? plan->workers : 0);
 }
 
 static void
@@ -115,6 +118,9 @@ model_create(struct sim *sim, const struct plan *plan)
         struct table_model *table = &model->table[i];
 
         table->plan = &plan->table[i];
+        for (uint32_t rank = 0; rank < WORKERS_MAX; rank++) {
+            table->joined_at[rank] = plan_is_elastic(plan) ? UINT64_MAX : 0;
+        }
         table->element_bytes = psi_dtype_bytes(table->plan->dtype);
         table->chunk_count = plan_chunk_count(table->plan);
         if (table->plan->kind == KIND_ROUNDS) {
@@ -167,6 +173,45 @@ void
 model_rank_lost(struct model *model, uint32_t rank)
 {
     model->lost[rank] = true;
+}
+
+/* Is a worker alive that has begun with the table? */
+static bool
+anybody_knows(const struct model *model, const struct table_model *table)
+{
+    for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
+        if (table->joined_at[rank] != UINT64_MAX && !model->lost[rank]) {
+            return true;
+        }
+    }
+    return model->plan->server_wait_ms == 0 || model->plan->replicas > 0; /* servers do */
+}
+
+void
+model_joined(struct model *model, unsigned index, uint32_t rank, uint64_t step)
+{
+    struct table_model *table = &model->table[index];
+
+    if (table->joined_at[rank] != UINT64_MAX) {
+        return; /* a replacement: the rank has begun */
+    }
+    for (uint64_t c = 0; table->chunk != NULL && c < table->chunk_count; c++) {
+        if (table->chunk[c].version > step && !anybody_knows(model, table)) {
+            model->forgotten = true;
+        } else if (table->chunk[c].version > step) {
+            sim_fail(model->sim,
+                     "table %s chunk %llu: worker %u begins with step %llu, but that has closed "
+                     "without it",
+                     table->plan->name, (unsigned long long)c, rank, (unsigned long long)step);
+        }
+    }
+    table->joined_at[rank] = step;
+}
+
+bool
+model_is_forgotten(const struct model *model)
+{
+    return model->forgotten;
 }
 
 void
@@ -346,6 +391,15 @@ check_members(struct model *model, const struct table_model *table, uint64_t num
     for (uint32_t rank = 0; rank < plan->workers; rank++) {
         const bool is_in = (in >> rank & 1) != 0;
 
+        if (round < table->joined_at[rank] || round >= plan_leaves_at(plan, rank)) {
+            if (is_in) {
+                sim_fail(model->sim,
+                         "table %s chunk %llu: worker %u is in round %llu, in which it has no part",
+                         table->plan->name, (unsigned long long)number, rank,
+                         (unsigned long long)round);
+            }
+            continue;
+        }
         present += is_in;
         live += !model->lost[rank];
         if (table->plan->backup > 0) {
@@ -358,7 +412,8 @@ check_members(struct model *model, const struct table_model *table, uint64_t num
                      table->plan->name, (unsigned long long)number, (unsigned long long)round,
                      rank);
         }
-        if (is_in && round > plan->load_step && (chunk->in[round - 1] >> rank & 1) == 0) {
+        if (is_in && round > plan->load_step && round > table->joined_at[rank] &&
+            (chunk->in[round - 1] >> rank & 1) == 0) {
             sim_fail(model->sim,
                      "table %s chunk %llu: worker %u is in round %llu but was not in "
                      "the one before",
@@ -495,6 +550,7 @@ observe_chunk(struct model *model, unsigned index, const struct chunk *have, boo
     struct table_model *table = &model->table[index];
     struct chunk_model *chunk = &table->chunk[have->index];
     const bool backup = table->plan->backup > 0;
+    const bool elastic = plan_is_elastic(model->plan);
     uint32_t in;
 
     if ((have->table->again || is_promoted) && have->clock.version <= chunk->version) {
@@ -505,8 +561,8 @@ observe_chunk(struct model *model, unsigned index, const struct chunk *have, boo
         (have->clock.version == 0 && chunk->version == model->plan->load_step)) {
         return; /* nothing has happened, or it has to be loaded first */
     }
-    if ((have->clock.version != chunk->version + 1 && !backup) ||
-        have->clock.version > model->plan->steps) {
+    if ((have->clock.version != chunk->version + 1 && !backup && !elastic) ||
+        have->clock.version + 2 > versions_max(model->plan)) {
         sim_fail(model->sim, "table %s chunk %u: version went from %llu to %llu in one event",
                  table->plan->name, have->index, (unsigned long long)chunk->version,
                  (unsigned long long)have->clock.version);
@@ -520,7 +576,8 @@ observe_chunk(struct model *model, unsigned index, const struct chunk *have, boo
         advance(model, index, have->index, 0);
     }
     compare(model, table, have->index, chunk->version, value_of(have, have->current));
-    if (have->table->retain) {
+    /* Of a round without anybody there is no value before it: nobody has part in that step. */
+    if (have->table->retain && chunk->in[chunk->version - 1] != 0) {
         compare(model, table, have->index, chunk->version - 1, value_of(have, 1 - have->current));
     }
     sim_trace(model->sim, "model", "table %s chunk %u: round %llu closed with %x",
@@ -669,7 +726,10 @@ check_bound(struct model *model, unsigned index, uint64_t step, const float *slo
     for (uint32_t rank = 0; rank < plan->workers; rank++) {
         const bool may_miss = plan->policy == PSI_DEATH_CONTINUE && model->lost[rank];
 
-        for (uint64_t old = 0; old + table->staleness < step && !may_miss; old++) {
+        for (uint64_t old = model->table[index].joined_at[rank];
+             old < step && old + table->staleness < step && !may_miss &&
+             old < plan_leaves_at(plan, rank);
+             old++) {
             if (slots[plan_slot(plan, table, rank, old)] != 1) {
                 sim_fail(model->sim,
                          "table %s: a pull at step %llu (staleness %u) lacks step %llu "
@@ -741,7 +801,8 @@ check_saved_round(struct model *model, const struct table_model *table, uint64_t
                  "table %s chunk %llu: the optimizer state that was saved is not that of version "
                  "%llu",
                  table->plan->name, (unsigned long long)number, (unsigned long long)saved->step);
-    } else if (saved->updates != saved->step && table->plan->backup == 0) {
+    } else if (saved->updates != saved->step && table->plan->backup == 0 &&
+               !(plan_is_elastic(model->plan) && saved->updates < saved->step)) {
         sim_fail(model->sim, "table %s: saved at step %llu as the outcome of %llu updates",
                  table->plan->name, (unsigned long long)saved->step,
                  (unsigned long long)saved->updates);
@@ -871,6 +932,8 @@ model_final(struct model *model, const struct lane *lane, bool may_lack)
 static void
 check_left(struct model *model, const struct table_model *table, uint32_t rank)
 {
+    const uint64_t first = table->joined_at[rank] > model->plan->load_step ? table->joined_at[rank]
+                                                                           : model->plan->load_step;
     uint64_t lowest = UINT64_MAX;
     uint64_t in_lowest = 0;
     uint64_t out_lowest = 0;
@@ -878,8 +941,7 @@ check_left(struct model *model, const struct table_model *table, uint32_t rank)
     for (uint64_t c = 0; c < table->chunk_count; c++) {
         const struct chunk_model *chunk = &table->chunk[c];
 
-        for (uint64_t round = model->plan->load_step; round < chunk->version && round < lowest;
-             round++) {
+        for (uint64_t round = first; round < chunk->version && round < lowest; round++) {
             if ((chunk->in[round] >> rank & 1) == 0) {
                 lowest = round;
             }

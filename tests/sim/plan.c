@@ -488,10 +488,39 @@ draw_checkpoints(struct plan *plan, struct rng *rng)
     plan->snapshot_bytes = rng_chance(rng, 40) ? 1 : 0;
 }
 
+/* Not where rounds leave workers out: such a job cannot be joined. */
+static bool
+may_have_joins(const struct plan *plan)
+{
+    return may_have_master_lives(plan) && plan->workers > 1 && plan->workers <= FEW;
+}
+
+/* Workers come and go while the others train. */
+static void
+draw_joins(struct plan *plan, struct rng *rng)
+{
+    plan->start_workers = (uint32_t)rng_between(rng, 1, plan->workers - 1);
+    plan->steps -= plan->load_step;
+    plan->load_step = 0;
+    for (uint32_t slot = plan->start_workers; slot < plan->workers; slot++) {
+        plan->join_ms[slot] = (uint32_t)rng_between(rng, 1, rng_chance(rng, 50) ? 400 : 2000);
+    }
+    for (unsigned i = 0; i < plan->table_count; i++) {
+        plan->table[i].opened_at = 0; /* all tables are at one step */
+        plan->auto_rank = plan->auto_rank && plan->table[i].use != PSD_USE_SUM;
+    }
+    plan->leave_percent = rng_chance(rng, 50) ? (uint32_t)rng_between(rng, 10, 60) : 0;
+    if (plan->think_max_ns < 5 * SIM_MS) {
+        plan->think_max_ns = rng_between(rng, 5, 60) * SIM_MS;
+    }
+    plan->faults.neighbour_cuts = 0; /* none pushes for another */
+}
+
 void
 plan_make(struct plan *plan, uint64_t seed)
 {
     struct rng checkpoints = {.state = sim_mix(seed, 19, 20, 21)};
+    struct rng joins = {.state = sim_mix(seed, 16, 17, 18)};
     struct rng rifts = {.state = sim_mix(seed, 13, 14, 15)};
     struct rng copies = {.state = sim_mix(seed, 10, 11, 12)};
     struct rng reigns = {.state = sim_mix(seed, 7, 8, 9)};
@@ -550,6 +579,9 @@ plan_make(struct plan *plan, uint64_t seed)
     if (rng_chance(&checkpoints, 20)) {
         draw_checkpoints(plan, &checkpoints);
     }
+    if (may_have_joins(plan) && rng_chance(&joins, 25)) {
+        draw_joins(plan, &joins);
+    }
 }
 
 void
@@ -590,6 +622,14 @@ plan_print(const struct plan *plan)
     }
     if (plan->load_step > 0) {
         printf("  loaded at step %llu\n", (unsigned long long)plan->load_step);
+    }
+    if (plan_is_elastic(plan)) {
+        printf("  begins with %u workers, %u%% leave early, others begin after ms:",
+               plan->start_workers, plan->leave_percent);
+        for (uint32_t slot = 0; slot < plan->workers; slot++) {
+            printf(" %u", plan->join_ms[slot]);
+        }
+        printf("\n");
     }
     if (plan->save_every > 0) {
         printf("  a save every %llu steps\n", (unsigned long long)plan->save_every);
@@ -729,6 +769,22 @@ plan_loaded(const struct plan *plan, unsigned index, unsigned part, uint64_t fir
             ((float *)values_p)[i] = (float)value;
         }
     }
+}
+
+bool
+plan_is_elastic(const struct plan *plan)
+{
+    return plan->start_workers > 0 && plan->start_workers < plan->workers;
+}
+
+/* Rank 0 stays: somebody has to have the weights of sum tables. */
+uint64_t
+plan_leaves_at(const struct plan *plan, uint32_t rank)
+{
+    const uint64_t drawn = sim_mix(plan->seed, 22, 23, rank);
+
+    return rank > 0 && drawn % 100 < plan->leave_percent ? 1 + drawn / 100 % plan->steps
+                                                         : plan->steps;
 }
 
 bool

@@ -104,7 +104,11 @@ struct plan {
     uint64_t load_step;        /* the job goes on from there; 0: it begins anew */
     bool step_adds;
     bool auto_rank;
-    uint64_t think_max_ns;             /* a worker computes that long per step */
+    uint32_t start_workers; /* the job begins with so many; 0: with all */
+    uint32_t
+        join_ms[WORKERS_MAX]; /* when those that join begin; 0: they are there from the start */
+    uint32_t leave_percent;   /* so many ranks leave before the last step */
+    uint64_t think_max_ns;    /* a worker computes that long per step */
     uint32_t worker_host[WORKERS_MAX]; /* 0: one of its own; the same: they share memory */
     uint32_t server_host[SERVERS_MAX];
     struct net_weather weather;
@@ -140,6 +144,12 @@ void plan_initial(const struct plan *plan, unsigned table, uint64_t first, uint6
 enum { PLAN_PART_VALUE = 0, PLAN_PART_STATE = 2 };
 void plan_loaded(const struct plan *plan, unsigned table, unsigned part, uint64_t first,
                  uint64_t count, void *values_p);
+
+/* May workers join the job while it runs? */
+bool plan_is_elastic(const struct plan *plan);
+
+/* The first step without the rank: behind the last, or before it. */
+uint64_t plan_leaves_at(const struct plan *plan, uint32_t rank);
 
 /* Does the rank contribute nothing to this step? */
 bool plan_is_empty(const struct plan *plan, unsigned table, uint32_t rank, uint64_t step);

@@ -72,6 +72,8 @@ struct sim_event {
     X(master_lives)                                                                                \
     X(master_moves)                                                                                \
     X(replacements)                                                                                \
+    X(joins)                                                                                       \
+    X(early_leaves)                                                                                \
     X(fenced)                                                                                      \
     X(torn_frames)                                                                                 \
     X(loans)                                                                                       \

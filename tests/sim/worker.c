@@ -118,10 +118,19 @@ start_now(void *object, uint64_t argument)
     (void)argument;
     if (worker->start_due && !worker->job->master->ending && !worker->job->master->finished &&
         !worker->job->master->killed) {
-        worker->job->sim->counters.replacements++;
+        worker->job->sim->counters.replacements += worker->starts > 0;
         worker_start(worker);
     }
     worker->start_due = false;
+}
+
+void
+worker_start_later(struct worker *worker, uint64_t after_ns)
+{
+    struct sim *sim = worker->job->sim;
+
+    worker->start_due = true;
+    sim_at(sim, sim->now_ns + after_ns, start_now, worker, 0);
 }
 
 /* Somebody watches the processes: in a job that waits for replacements they are started again, and
@@ -223,6 +232,12 @@ worker_error(const struct worker *worker)
 }
 
 bool
+worker_came(const struct worker *worker)
+{
+    return worker->came;
+}
+
+bool
 worker_was_lost(const struct worker *worker)
 {
     return worker->lost;
@@ -283,7 +298,13 @@ all_steps_begun(const struct worker *worker)
     for (unsigned i = 0; i < plan_of(worker)->table_count; i++) {
         any = any || (plan_of(worker)->table[i].kind != KIND_LEDGER && train_takes_part(worker, i));
     }
-    return !any && worker->step >= plan_of(worker)->steps;
+    return !any && worker->step >= plan_leaves_at(plan_of(worker), worker->rank);
+}
+
+static bool
+leaves_early(const struct worker *worker)
+{
+    return plan_leaves_at(plan_of(worker), worker->rank) < plan_of(worker)->steps;
 }
 
 static void
@@ -307,6 +328,7 @@ leave(struct worker *worker)
 
     worker->phase = LEAVE;
     worker->job->rank_left[worker->rank] = true;
+    worker->job->sim->counters.early_leaves += leaves_early(worker);
     if (worker_accepted(worker, psi_client_bye(worker->client, &op, &err), &err, "bye")) {
         (void)worker_remember(worker, op, WHAT_OTHER, 0, FLIGHTS_MAX);
     }
@@ -322,7 +344,7 @@ think(struct worker *worker)
     if (all_steps_begun(worker)) {
         if (in_flight) {
             worker->phase = EXTRA;
-        } else if (!together_meets_last(worker)) {
+        } else if (leaves_early(worker) || !together_meets_last(worker)) {
             leave(worker);
         }
         return true;
@@ -376,6 +398,10 @@ advance(struct worker *worker)
             return false;
         }
         together_begin(worker);
+        worker->job->rank_came[worker->rank] = true;
+        worker->came = true;
+        worker->job->sim->counters.joins +=
+            worker->slot >= plan_of(worker)->start_workers && plan_is_elastic(plan_of(worker));
         open_tables(worker);
         worker->phase = OPEN;
         return true;

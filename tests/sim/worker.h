@@ -11,6 +11,7 @@ struct worker *worker_create(struct job *job, uint32_t slot);
 void worker_destroy(struct worker *worker);
 
 void worker_start(struct worker *worker); /* a new process */
+void worker_start_later(struct worker *worker, uint64_t after_ns);
 void worker_kill(struct worker *worker);
 unsigned worker_deaths(const struct worker *worker); /* of all that had its rank */
 
@@ -20,6 +21,7 @@ bool worker_may_come(const struct worker *worker); /* a start is on its way */
 bool worker_done(const struct worker *worker);     /* its program ran to the end */
 struct node *worker_node(const struct worker *worker);
 const struct psd_error *worker_error(const struct worker *worker);
+bool worker_came(const struct worker *worker);     /* a process of it was in the job */
 bool worker_was_lost(const struct worker *worker); /* a process of it did not get to the end */
 bool worker_was_killed_leaving(const struct worker *worker); /* it had only to say goodbye */
 

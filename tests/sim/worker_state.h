@@ -96,6 +96,7 @@ struct worker {
     bool start_due;
     bool done;
     bool lost;
+    bool came;
     bool left;              /* killed when it had only to say goodbye */
     struct psd_error error; /* why the last process ended */
 

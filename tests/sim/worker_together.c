@@ -116,6 +116,8 @@ barriers_before(const struct plan *plan, uint64_t step)
     if (plan->barrier_every == 0 || plan->table[0].backup > 0 || step < plan->load_step) {
         return 0;
     }
+    step =
+        step < plan->steps ? step : plan->steps; /* who joins behind the last meets nobody there */
     return threads_of(plan) * (step / plan->barrier_every - plan->load_step / plan->barrier_every);
 }
 
@@ -157,7 +159,8 @@ barriers_known(const struct worker *worker)
     for (uint32_t i = 0; i < job->plan.workers; i++) {
         const struct worker *other = job->worker[i];
 
-        if (worker_runs(other) && !other->given_up && other->passed > known) {
+        if (worker_runs(other) && !other->given_up && other->passed > known &&
+            !(plan_is_elastic(&job->plan) && job->rank_left[other->rank])) {
             known = other->passed;
         }
     }
@@ -174,6 +177,10 @@ together_begin(struct worker *worker)
         sim_fail(worker->job->sim, "%s counts its barriers from %llu, the job has passed %llu",
                  worker->node->name, (unsigned long long)worker->barrier_base,
                  (unsigned long long)known);
+    }
+    if (plan_is_elastic(plan_of(worker)) &&
+        worker->job->barrier_reached[worker->rank] < worker->barrier_base) {
+        worker->job->barrier_reached[worker->rank] = worker->barrier_base; /* over before it came */
     }
 }
 
@@ -207,8 +214,9 @@ together_met(struct worker *worker, const struct record *record)
         job->barrier_passed = record->number;
     }
     for (uint32_t rank = 0; rank < job->plan.workers; rank++) {
-        const bool out =
-            job->rank_left[rank] || (job->rank_lost[rank] && job->plan.policy != PSI_DEATH_WAIT);
+        const bool out = job->rank_left[rank] ||
+                         (job->rank_lost[rank] && job->plan.policy != PSI_DEATH_WAIT) ||
+                         (plan_is_elastic(&job->plan) && !job->rank_came[rank]);
 
         if (!out && job->barrier_reached[rank] < record->number) {
             sim_fail(job->sim,

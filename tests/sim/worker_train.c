@@ -54,6 +54,7 @@ train_opened(struct worker *worker, unsigned index, struct psd_table *table)
     }
     sim_trace(worker->job->sim, worker->node->name, "opened %s at step %llu", plan->name,
               (unsigned long long)held->step);
+    model_joined(worker->job->model, index, worker->rank, held->step);
 }
 
 /* Where to go on: bulk-synchronous tables agree on a step. Without any, a stale-synchronous one
@@ -96,7 +97,7 @@ train_takes_part(const struct worker *worker, unsigned index)
 
     return held->table != NULL && (plan->table[index].kind == KIND_LEDGER
                                        ? worker->job->push_number[worker->rank] < plan->pushes_max
-                                       : held->step < plan->steps);
+                                       : held->step < plan_leaves_at(plan, worker->rank));
 }
 
 /* ---- transfers ----------------------------------------------------------------------------- */
@@ -282,8 +283,9 @@ train_give_initial_values(struct worker *worker)
 bool
 train_fetch_weights(struct worker *worker)
 {
-    const bool replaces = psi_client_job(worker->client)->incarnation > 1 && worker->step > 0 &&
-                          worker->step < plan_of(worker)->steps;
+    const bool comes_late =
+        psi_client_job(worker->client)->incarnation > 1 || plan_is_elastic(plan_of(worker));
+    const bool replaces = comes_late && worker->step > 0 && worker->step < plan_of(worker)->steps;
     struct psd_error err;
     struct psd_op *op;
 
@@ -323,6 +325,16 @@ train_fetched(struct worker *worker, const struct record *record, psd_status sta
     }
 }
 
+/* Who joins behind the last step has nothing to read: the others may wait for it in a barrier there,
+ * and make no value of that step. If none does, all of them leave, and then it is made of nothing. */
+static bool
+comes_behind_all(const struct worker *worker, const struct held *held)
+{
+    const struct plan *plan = plan_of(worker);
+
+    return held->step > plan->steps && (plan->end_barriers > 0 || plan->barrier_every > 0);
+}
+
 void
 train_pull(struct worker *worker)
 {
@@ -331,7 +343,7 @@ train_pull(struct worker *worker)
         struct cargo *cargo = &worker->flight[0].cargo[i];
 
         if (held->table != NULL && !held->ready &&
-            plan_of(worker)->table[i].use == PSD_USE_UPDATE) {
+            plan_of(worker)->table[i].use == PSD_USE_UPDATE && !comes_behind_all(worker, held)) {
             cargo_check_seal(worker, i, cargo);
             cargo->valid = true;
             cargo->read_step = held->step;
@@ -350,7 +362,8 @@ train_pulled(struct worker *worker)
         if (held->table != NULL) {
             cargo_used(worker, i, cargo);
         }
-        if (!held->ready && plan_of(worker)->table[i].use == PSD_USE_UPDATE) {
+        if (!held->ready && plan_of(worker)->table[i].use == PSD_USE_UPDATE &&
+            !comes_behind_all(worker, held)) {
             check_pulled(worker, i, cargo);
         }
     }
@@ -408,7 +421,7 @@ publish(struct worker *worker, bool offer)
                                                  .bytes = worker->held[i].bytes};
         }
     }
-    if (plan_of(worker)->policy == PSI_DEATH_WAIT) {
+    if (plan_of(worker)->policy == PSI_DEATH_WAIT || plan_is_elastic(plan_of(worker))) {
         (void)worker_accepted(
             worker, psi_client_publish(worker->client, worker->ended, states, count, &err), &err,
             "psi_client_publish");
