@@ -257,13 +257,11 @@ master_given_join(struct master *master)
 
     for (uint32_t id = 0; id < master->tables; id++) {
         struct table *table = master->table[id];
-        uint64_t step = has_steps(table) ? first_free_step(table) : 0;
+        const bool own_rhythm = has_steps(table) && first_free_step(table) + APART_MAX < common;
+        const uint64_t step = own_rhythm ? first_free_step(table) : common;
 
         if (table->state == TABLE_DROPPED) {
             continue;
-        }
-        if (has_steps(table) && step + APART_MAX >= common) {
-            step = common;
         }
         if (master_table_resume(master, table, rank, step) != PSD_OK) {
             return PSD_ERR_NO_MEMORY;

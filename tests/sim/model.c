@@ -569,13 +569,21 @@ observe_chunk(struct model *model, unsigned index, const struct chunk *have, boo
         return;
     }
     in = ranks_in(model, have, chunk->version);
+    if (elastic && have->table->again && chunk->opened != have) {
+        /* All who knew have left with what they gave. One that has joined begins behind it. */
+        chunk->opened = have;
+        chunk->absent = ranks_in(model, have, have->clock.version);
+        in = 0;
+    }
     check_members(model, table, have->index, in);
     advance(model, index, have->index, in);
     while (chunk->version < have->clock.version) { /* and rounds whose ranks have all left */
         check_members(model, table, have->index, 0);
         advance(model, index, have->index, 0);
     }
-    compare(model, table, have->index, chunk->version, value_of(have, have->current));
+    if (!have->blank) {
+        compare(model, table, have->index, chunk->version, value_of(have, have->current));
+    }
     /* Of a round without anybody there is no value before it: nobody has part in that step. */
     if (have->table->retain && chunk->in[chunk->version - 1] != 0) {
         compare(model, table, have->index, chunk->version - 1, value_of(have, 1 - have->current));
