@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import sys
 import threading
 import time
 from ctypes import byref, c_size_t, c_uint64, c_void_p, sizeof
@@ -326,6 +327,10 @@ _open_contexts: set[Context] = set()
 _default: Context | None = None
 
 
+# Packages whose models are with the workers: one that came later would have another. See docs/elastic.md.
+_KEEPERS = {"poseidon.torch", "poseidon.tensorflow", "poseidon.jax", "poseidon.keras"}
+
+
 def init(master_address: str | None = None, rank: int | str | None = None, **settings: Any
          ) -> Context:
     """Joins the job and waits until all of it is there. The context becomes the default of this
@@ -338,6 +343,8 @@ def init(master_address: str | None = None, rank: int | str | None = None, **set
             return _default
         raise StateError("poseidon.init was called before in this process: close() first, or open "
                          "another poseidon.Context")
+    if sys.modules.keys() & _KEEPERS:
+        os.environ.setdefault("PSD_JOIN", "off")
     _default = Context(master_address, rank, **settings)
     return _default
 

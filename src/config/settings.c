@@ -105,6 +105,8 @@ static const struct psi_knob knobs[] = {
          "auto: shared memory between processes on one host, tcp otherwise; tcp: always tcp"),
     NUMBER(spin_us, 50, 0, 1000, "us", SERVER | WORKER,
            "how long to look for the next message before sleeping; 0: sleep at once"),
+    WORD(join, switch_words, 1, WORKER,
+         "off: a worker that comes when the job has begun is refused (max_workers)"),
     WORD(hierarchy, hierarchy_words, PSI_HIERARCHY_AUTO, WORKER,
          "auto: workers on one host send one sum to other hosts; off: each sends its own"),
     NUMBER(copy_threads, 0, 0, PSI_COPY_THREADS_MAX, "", WORKER,

@@ -41,7 +41,7 @@ enum psi_failover { PSI_FAILOVER_AUTO, PSI_FAILOVER_OFF };
 /* Copies of what servers hold: so many, or as who starts the job finds right. */
 enum psi_replicas { PSI_REPLICAS_0, PSI_REPLICAS_1, PSI_REPLICAS_AUTO };
 
-enum { PSI_KNOBS = 29, PSI_COPY_THREADS_MAX = 64 };
+enum { PSI_KNOBS = 30, PSI_COPY_THREADS_MAX = 64 };
 
 /*
  * The values. Enums and booleans are numbers too, so that one table can describe them all.
@@ -76,6 +76,7 @@ struct psi_settings {
     uint32_t harden;    /* 0, 1 */
     uint32_t transport; /* enum psi_transport */
     uint32_t spin_us;
+    uint32_t join;             /* 0, 1 */
     uint32_t hierarchy;        /* enum psi_hierarchy */
     uint32_t copy_threads;     /* 0: as cores are free */
     uint8_t source[PSI_KNOBS]; /* enum psi_source, in the order of the table */

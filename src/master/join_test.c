@@ -91,6 +91,25 @@ test_no_more_join_than_there_is_room_for(void **state)
     master_bed_stop(bed);
 }
 
+/* If this fails, a program that has its model to itself joins the others, who have another. */
+static void
+test_who_cannot_join_is_told(void **state)
+{
+    struct master_bed *bed = start_elastic_job(3, 2, 1, PSI_DEATH_FAIL);
+    const struct psi_hello hello = {.role = PSI_ROLE_WORKER,
+                                    .rank = PSI_RANK_AUTO,
+                                    .life = 900,
+                                    .kernel_revision = PSI_KERNEL_REVISION,
+                                    .in_time = true};
+    struct peer *peer = dial(bed);
+
+    (void)state;
+    say_hello(bed, peer, (struct psi_frame){.type = PSI_FRAME_HELLO}, &hello);
+    assert_refused(peer, PSD_ERR_REFUSED, "this program cannot join it (setting join)");
+    assert_null(hear(bed->lane[0], PSI_FRAME_VIEW_PROPOSE));
+    master_bed_stop(bed);
+}
+
 /* If this fails, the death of a worker that nobody has counted on ends the job, or its rank is lost. */
 static void
 test_one_that_dies_before_it_counts_is_forgotten(void **state)
@@ -224,6 +243,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_that_joins_begins_behind_the_furthest),
         cmocka_unit_test(test_no_more_join_than_there_is_room_for),
+        cmocka_unit_test(test_who_cannot_join_is_told),
         cmocka_unit_test(test_one_that_dies_before_it_counts_is_forgotten),
         cmocka_unit_test(test_a_join_gives_way_to_a_leave),
         cmocka_unit_test(test_too_few_wait_for_another),

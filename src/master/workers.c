@@ -135,6 +135,11 @@ admit_another(struct session *session, struct worker *worker)
          (hello->incarnation != 0 && hello->incarnation < member->incarnation))) {
         master_refuse(session, PSD_ERR_FENCED, "rank %u was replaced", member->rank);
     } else if (member->state == PSD_NODE_MISSING && master->phase == PHASE_RUNNING &&
+               hello->in_time) {
+        master_refuse(session, PSD_ERR_REFUSED,
+                      "the job has begun, and this program cannot join it (setting join): what it "
+                      "trains is with the other workers");
+    } else if (member->state == PSD_NODE_MISSING && master->phase == PHASE_RUNNING &&
                master_rebuild_awaits_state(master)) {
         master_wait_for_place(session);
     } else if (member->state == PSD_NODE_MISSING) {

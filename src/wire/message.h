@@ -80,6 +80,7 @@ struct psi_hello {
     uint64_t pair; /* to a copy: the number under which it is one; to the master, by a copy that was
                       told to take a place: under which it was; 0: neither */
     bool recalls;  /* to the master: it understands RECALL */
+    bool in_time;  /* a worker: not in a job that has begun without it */
 };
 
 /* WELCOME by the master. */

@@ -116,6 +116,20 @@ def test_late_workers_join_at_the_current_step(hand):
     assert set(counts_from(master)) == {2} and counts_from(master)[2] in (11, 12)
 
 
+def test_a_worker_that_cannot_join_disturbs_nobody(hand):
+    """If this fails, a program whose model is with its workers joins them with another one, or ends their job."""
+    gate = hand.directory / "gate"
+    master = hand.master(1, 1, *BRISK, "--max_workers=2")
+    server = hand.server()
+    first = hand.worker(0, "--steps", 30, "--hold", f"20:{gate}")
+    first.wait_for_output("holding")
+    second = hand.worker("auto", "--steps", 30, name="second", environment={"PSD_RANK": "", "PSD_JOIN": "off"})
+    assert second.wait() == 1
+    assert "this program cannot join it" in second.output()
+    gate.touch()
+    assert [process.wait() for process in (first, master, server)] == [0] * 3
+
+
 def test_bad_numbers_of_workers(hand):
     """If this fails, a job with impossible numbers of workers starts, or it is not said which."""
     for arguments, text in ((("--max_workers=1",), "max_workers 1: the job has 2 workers"),

@@ -855,6 +855,17 @@ has_backup_workers(const struct job *job)
     return false;
 }
 
+static bool
+are_all_lost(const struct job *job)
+{
+    uint32_t lost = 0;
+
+    for (uint32_t rank = 0; rank < job->plan.workers; rank++) {
+        lost += job->rank_lost[rank];
+    }
+    return lost == job->plan.workers;
+}
+
 /* What the master may exit with, given what was done to the job. */
 static bool
 code_is_right(const struct job *job, int code)
@@ -883,7 +894,7 @@ code_is_right(const struct job *job, int code)
                (deposed_has_ended_it(job) ||
                 (any_lane_killed(job) &&
                  (has_backup_workers(job) || job->plan.policy == PSI_DEATH_WAIT ||
-                  plan_is_elastic(&job->plan) ||
+                  plan_is_elastic(&job->plan) || are_all_lost(job) ||
                   strstr(job->master->text, "had not heard of all") != NULL)));
     case PSI_EXIT_START_TIMEOUT: /* of a master that returned: nobody is left */
         if (job->plan.faults.master_lives > 0 &&
@@ -1024,7 +1035,8 @@ judge_worker(struct job *job, const struct worker *worker, uint32_t slot)
         strncmp(error->text, "master", 6) == 0) {
         return; /* cut off while the job failed: it may not hear of what */
     }
-    if (!names_the_lost(job, error->text) && !job->plan.faults.harsh) {
+    if (!names_the_lost(job, error->text) && !job->plan.faults.harsh &&
+        !deposed_has_ended_it(job)) {
         sim_fail(job->sim, "worker %u was told \"%s\", which names nothing that was lost", slot,
                  error->text);
     }

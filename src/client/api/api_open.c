@@ -88,6 +88,7 @@ open_config(const struct psd_open_args *given, struct psi_client_config *config,
     config->op_timeout_ms = args.op_timeout_ms != 0 ? args.op_timeout_ms : settings.op_timeout_ms;
     config->window_bytes = settings.window_kib << 10;
     config->checksum = settings.payload_checksum != 0;
+    config->in_time = settings.join == 0;
     config->lends = settings.transport == PSI_TRANSPORT_AUTO;
     config->spin_us = settings.spin_us;
     config->copy_threads = settings.copy_threads;
