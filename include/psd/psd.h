@@ -128,9 +128,9 @@ PSD_API psd_status psd_close(psd_context *context);
  */
 PSD_API void psd_abandon(psd_context *context);
 
-PSD_API uint32_t psd_rank(const psd_context *context);        /* this worker, 0..W-1 */
-PSD_API uint32_t psd_size(const psd_context *context);        /* W: workers the job started with */
-PSD_API uint32_t psd_servers(const psd_context *context);     /* S */
+PSD_API uint32_t psd_rank(const psd_context *context);    /* this worker, 0..W-1; who joins: more */
+PSD_API uint32_t psd_size(const psd_context *context);    /* W: workers the job was started for */
+PSD_API uint32_t psd_servers(const psd_context *context); /* S */
 PSD_API uint32_t psd_incarnation(const psd_context *context); /* 1; more for a replacement */
 
 /* ---------------------------------------------------------------------------------- tables --- */
@@ -275,6 +275,7 @@ PSD_API size_t psd_table_element_bytes(const psd_table *table);
  *   - the saved step after psd_load(), for all open tables but PSD_USE_SUM tables that were pushed
  *     before; and in a job that goes on from a checkpoint (psd_run --resume), from the start;
  *   - the step to repeat, in a replacement;
+ *   - the first step that it takes part in, in a worker that joined a running job (docs/elastic.md);
  *   - the current step, for a worker whose contribution was dropped, by this table or by another
  *     one with as many backup workers.
  * Tables that are pushed together have the same step when all their pushes have ended. Read it
@@ -565,7 +566,8 @@ PSD_API psd_status psd_state_publish(psd_context *context, uint64_t step,
                                      size_t count);
 
 /*
- * psd_state_fetch - in a replacement (psd_incarnation() > 1): fill the same memory from a live
+ * psd_state_fetch - in a replacement (psd_incarnation() > 1), or in a worker that joined a running job
+ * (psd_table_step() > 0 before its first push): fill the same memory from a live
  * worker, the first that has come to the step that psd_table_step() returns. PSD_ERR_MISMATCH
  * when names or sizes differ; PSD_ERR_TIMEOUT names the last worker asked.
  */
