@@ -135,6 +135,11 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     config.policy = (data[0] & 3) % 3;
+    if ((data[0] & 4) != 0 && (data[0] & 64) != 0) { /* others may join */
+        config.start_workers = WORKERS;
+        config.workers = WORKERS + 2;
+        config.min_workers = WORKERS;
+    }
     if ((data[0] & 4) == 0 && (data[0] & 32) != 0) { /* it returns, and hears from lanes */
         config.term = 2;
         config.master_grace_ms = 1000;

@@ -106,9 +106,15 @@ write_meeting(const char *directory)
                                     .lanes = 2,
                                     .address = "tcp://h:1",
                                     .build = "0.1.0",
-                                    .tells = true};
-    const struct psi_welcome welcome = {
-        .rank = 1, .incarnation = 1, .workers = 2, .servers = 2, .policy = PSI_DEATH_WAIT};
+                                    .tells = true,
+                                    .in_time = true};
+    const struct psi_welcome welcome = {.rank = 1,
+                                        .incarnation = 1,
+                                        .workers = 2,
+                                        .servers = 2,
+                                        .policy = PSI_DEATH_WAIT,
+                                        .elastic = true,
+                                        .size = 1};
     const struct psi_verdict verdict = {.status = PSD_ERR_REFUSED, .text = "rank 1 is taken"};
     const struct psi_ping ping = {.step = 3, .value = 0.5, .name = "loss"};
     const struct psi_share share = {.from = 1, .step = 3, .total = 64, .bytes = 32, .name = "w"};
@@ -165,7 +171,7 @@ write_views(const char *directory)
         .tables = 1,
         .table = tables,
     };
-    const struct psi_propose propose = {.id = 2, .rank = 1, .leaves = true};
+    const struct psi_propose propose = {.id = 2, .rank = 1, .joins = true};
     const struct psi_view_ack ack = {.id = 2, .tables = 2, .given = given};
 
     WRITE_MESSAGE(directory, view, &view);

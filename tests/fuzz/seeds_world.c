@@ -677,6 +677,33 @@ master_loses(const char *directory, bool replaced)
     write_seed(directory, "master", replaced ? "replace" : "continue", story.bytes, story.used);
 }
 
+/* A worker joins, and dies; then one of those that were there. */
+static void
+master_is_joined(const char *directory)
+{
+    struct psi_given given[1] = {{.chunks = 1, .next_min = 3, .next_max = 3}};
+    const struct psi_view_ack report = {.id = 2, .tables = 1, .given = given};
+    const struct psi_view_ack done = {.id = 2};
+    const struct psi_ping ping = {0};
+    struct world_frame frame = type(PSI_FRAME_VIEW_ACK);
+    struct story story;
+
+    begin(&story, 4 | 64 | PSI_DEATH_CONTINUE);
+    meet(&story, 4, PSI_ROLE_WORKER, PSI_RANK_AUTO, 9);
+    SAY(&story, 4, type(PSI_FRAME_PING), ping, &ping);
+    frame.view = 1;
+    SAY(&story, 0, frame, view_ack, &report);
+    SAY(&story, 1, frame, view_ack, &report);
+    frame.view = 2;
+    SAY(&story, 0, frame, view_ack, &done);
+    SAY(&story, 1, frame, view_ack, &done);
+    happen(&story, WORLD_HANG_UP, 4);
+    happen(&story, WORLD_WAIT, 30);
+    happen(&story, WORLD_HANG_UP, 3);
+    happen(&story, WORLD_WAIT, 30);
+    write_seed(directory, "master", "join", story.bytes, story.used);
+}
+
 static void
 master_coordinates(const char *directory)
 {
@@ -771,6 +798,7 @@ write_master_seeds(const char *directory)
     master_meets_version(directory);
     master_gathers(directory);
     master_opens(directory);
+    master_is_joined(directory);
     master_loses(directory, true);
     master_loses(directory, false);
     master_coordinates(directory);
