@@ -8,8 +8,8 @@
 #include <psd/psd.h>
 
 #include "base/fail.h"
-#include "checkpoint/generations.h"
 #include "base/log.h"
+#include "checkpoint/generations.h"
 #include "clock/clock.h"
 #include "cluster/cluster.h"
 #include "config/replicas.h"
