@@ -28,13 +28,22 @@ next_ns(const void *core)
 static const struct world_core core = {.tick = tick, .next_ns = next_ns};
 
 static void
+add_line(char *lines, size_t size, const char *id, const char *text)
+{
+    const size_t used = strlen(lines);
+
+    snprintf(lines + used, size - used, "%s %s\n", id, text);
+}
+
+static void
 keep_line(void *sink, enum psi_log_level level, const char *id, const char *text)
 {
     struct lane_bed *bed = sink;
-    const size_t used = strlen(bed->warnings);
 
     if (level == PSI_LOG_WARN) {
-        snprintf(bed->warnings + used, sizeof(bed->warnings) - used, "%s %s\n", id, text);
+        add_line(bed->warnings, sizeof(bed->warnings), id, text);
+    } else if (level == PSI_LOG_INFO) {
+        add_line(bed->notes, sizeof(bed->notes), id, text);
     }
 }
 

@@ -40,6 +40,7 @@ struct lane_bed {
     struct peer *master;
     struct peer *worker[LANE_BED_WORKERS_MAX];
     char warnings[4096];
+    char notes[4096]; /* lines of level info */
 };
 
 /* A lane that has joined a job; every worker is connected, as incarnation 1. */

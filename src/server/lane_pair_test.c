@@ -807,6 +807,71 @@ test_a_promoted_copy_that_is_refused_forgets(void **state)
     stop(&two);
 }
 
+/* The copy is given the place, and lets the master know; the view that it hears first has no worker 1. */
+static void
+take_place_without_worker_1(struct two *two)
+{
+    uint32_t server;
+    uint32_t lane;
+
+    say(two->copy, two->copy->master,
+        (struct psi_frame){.type = PSI_FRAME_TAKE_PLACE, .step = 1, .seq = NUMBER}, NULL, 0);
+    assert_true(lane_took_place(two->copy->lane, &server, &lane));
+    two->copy->view = two->owner->view - 1;
+    (void)meet_master(two->copy, 0);
+    commit(two->copy, NULL, 1, true);
+}
+
+/* If this fails, a worker left and was said to be complete, its gradient of an open round died with the
+ * server, and no log says so. */
+static void
+test_a_promoted_copy_says_who_is_missing(void **state)
+{
+    const struct psi_view_table left = {.id = TABLE, .left_at = 2};
+    struct two two = pair_up(lane_bed_start_surviving(2));
+
+    (void)state;
+    open_kind(two.owner, 0, PSD_INIT_ZERO);
+    push(two.owner, 0, 0, 1, 1);
+    push(two.owner, 1, 0, 1, 2);
+    settle(&two);
+    push(two.owner, 1, 1, 2, 3); /* of step 1; worker 0 has not given that */
+    settle(&two);
+    propose(two.owner, 1, true);
+    commit(two.owner, &left, 1, true);
+    settle(&two);
+    take_place_without_worker_1(&two);
+    assert_int_equal(chunk_of(two.copy)->clock.version, 1);
+    assert_non_null(strstr(two.copy->notes,
+                           "GIVEN-LOST worker 1 has left, and does not count in 1 of 1 chunks of "
+                           "step 1 of table w here"));
+    assert_null(strstr(two.copy->notes, "worker 0 has left"));
+    stop(&two);
+}
+
+/* If this fails, the log tells of losses where there are none: the round with the gradient had closed. */
+static void
+test_a_promoted_copy_misses_nobody_in_what_has_closed(void **state)
+{
+    const struct psi_view_table left = {.id = TABLE, .left_at = 1};
+    struct two two = pair_up(lane_bed_start_surviving(2));
+
+    (void)state;
+    open_kind(two.owner, 0, PSD_INIT_ZERO);
+    push(two.owner, 0, 0, 1, 1);
+    push(two.owner, 1, 0, 1, 2);
+    settle(&two);
+    propose(two.owner, 1, true);
+    commit(two.owner, &left, 1, true);
+    settle(&two);
+    push(two.owner, 0, 1, 2, 3); /* the first round without it */
+    settle(&two);
+    take_place_without_worker_1(&two);
+    assert_int_equal(chunk_of(two.copy)->clock.version, 2);
+    assert_null(strstr(two.copy->notes, "GIVEN-LOST"));
+    stop(&two);
+}
+
 /* ---- jobs that wait for replacements ------------------------------------------------------- */
 
 /* The job says so before any table is opened. */
@@ -1048,6 +1113,8 @@ main(void)
         cmocka_unit_test(test_many_changes_become_one),
         cmocka_unit_test(test_nothing_is_done_by_a_view_that_the_copy_lacks),
         cmocka_unit_test(test_a_promoted_copy_that_is_refused_forgets),
+        cmocka_unit_test(test_a_promoted_copy_says_who_is_missing),
+        cmocka_unit_test(test_a_promoted_copy_misses_nobody_in_what_has_closed),
         cmocka_unit_test(test_a_copy_has_the_version_before),
         cmocka_unit_test(test_what_is_in_an_open_round_is_given_again),
         cmocka_unit_test(test_a_round_waits_for_what_is_given_again),
