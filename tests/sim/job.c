@@ -30,8 +30,24 @@ static void
 lane_line(void *sink, enum psi_log_level level, const char *id, const char *text)
 {
     const struct lane_host *host = sink;
+    unsigned long long chunks;
+    unsigned long long here;
+    unsigned long long step;
+    unsigned rank;
+    char table[16];
 
     sim_trace(host->job->sim, host->node->name, "%s %s", id, text);
+    if (strcmp(id, "GIVEN-LOST") == 0 &&
+        sscanf(text,
+               "worker %u has left, and does not count in %llu of %llu chunks of step %llu of "
+               "table %15s",
+               &rank, &chunks, &here, &step, table) == 5) {
+        model_note_lost_part(host->job->model, rank, table, chunks, step);
+    } else if (strcmp(id, "GIVEN-LOST") == 0 &&
+               sscanf(text, "%u more workers have left, and do not count in table %15s", &rank,
+                      table) == 2) {
+        model_note_lost_more(host->job->model, table);
+    }
     if (level == PSI_LOG_WARN && strcmp(id, "WORKER-GONE") == 0 &&
         host->node->exiled_until_ns == 0) { /* else it may miss what others know */
         sim_fail(host->job->sim, "%s: %s", host->node->name, text);

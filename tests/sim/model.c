@@ -39,6 +39,7 @@ struct table_model {
     uint64_t chunk_count;
     struct chunk_model *chunk;       /* KIND_ROUNDS */
     bool *late;                      /* per round: closed without some that were chosen */
+    bool lost_more;                  /* servers took what more ranks gave than were named */
     uint8_t *entry;                  /* KIND_SLOTS, KIND_LEDGER: enum ledger_entry per slot */
     uint64_t joined_at[WORKERS_MAX]; /* the first step of a rank; UINT64_MAX: not known yet */
 };
@@ -50,7 +51,15 @@ struct partial {
     uint64_t step;
 };
 
-enum { PARTIALS_MAX = 64 };
+/* What a rank had given to open rounds, and was lost with servers. */
+struct lost_part {
+    uint32_t rank;
+    char table[16];
+    uint64_t chunks;
+    uint64_t step;
+};
+
+enum { PARTIALS_MAX = 64, LOST_PARTS_MAX = 512 };
 
 struct model {
     struct sim *sim;
@@ -60,6 +69,8 @@ struct model {
     bool lost[WORKERS_MAX];
     struct partial partial[PARTIALS_MAX];
     unsigned partials;
+    struct lost_part lost_part[LOST_PARTS_MAX];
+    unsigned lost_parts;
     uint64_t adds_asked;
     uint64_t adds_done;
     bool *told; /* global steps that were the answer to an addition */
@@ -238,6 +249,26 @@ find_table(const struct model *model, const char *name)
         }
     }
     return -1;
+}
+
+void
+model_note_lost_part(struct model *model, uint32_t rank, const char *table, uint64_t chunks,
+                     uint64_t step)
+{
+    struct lost_part *part = &model->lost_part[model->lost_parts];
+
+    psi_assert(model->lost_parts < LOST_PARTS_MAX);
+    model->lost_parts++;
+    part->rank = rank;
+    part->chunks = chunks;
+    part->step = step;
+    memcpy(part->table, table, strnlen(table, sizeof(part->table) - 1));
+}
+
+void
+model_note_lost_more(struct model *model, const char *table)
+{
+    model->table[find_table(model, table)].lost_more = true;
 }
 
 void
@@ -935,8 +966,26 @@ model_final(struct model *model, const struct lane *lane, bool may_lack)
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
+/* In how many chunks of that step the rank is missing because servers died, as their copies said. */
+static uint64_t
+lost_chunks(const struct model *model, const struct table_model *table, uint32_t rank,
+            uint64_t step)
+{
+    uint64_t chunks = 0;
+
+    for (unsigned i = 0; i < model->lost_parts; i++) {
+        const struct lost_part *part = &model->lost_part[i];
+
+        if (part->rank == rank && part->step == step &&
+            strcmp(part->table, table->plan->name) == 0) {
+            chunks += part->chunks;
+        }
+    }
+    return chunks;
+}
+
 /* A rank that left: the first round of each chunk without it. They differ by one step at most, and
- * by none unless the master said so. */
+ * by none unless the master said so, or a copy that took the place of a server. */
 static void
 check_left(struct model *model, const struct table_model *table, uint32_t rank)
 {
@@ -945,6 +994,7 @@ check_left(struct model *model, const struct table_model *table, uint32_t rank)
     uint64_t lowest = UINT64_MAX;
     uint64_t in_lowest = 0;
     uint64_t out_lowest = 0;
+    uint64_t lost;
 
     for (uint64_t c = 0; c < table->chunk_count; c++) {
         const struct chunk_model *chunk = &table->chunk[c];
@@ -971,21 +1021,25 @@ check_left(struct model *model, const struct table_model *table, uint32_t rank)
                      table->plan->name, rank, (unsigned long long)lowest, (unsigned long long)c);
         }
     }
-    if (in_lowest == 0 || out_lowest == 0) {
+    if (in_lowest == 0 || out_lowest == 0 || table->lost_more) {
         return;
     }
+    lost = lost_chunks(model, table, rank, lowest);
     for (unsigned i = 0; i < model->partials; i++) {
         const struct partial *partial = &model->partial[i];
 
         if (partial->rank == rank && partial->step == lowest &&
             strcmp(partial->table, table->plan->name) == 0 && partial->ahead >= in_lowest &&
-            partial->ahead <= table->chunk_count - out_lowest) {
+            partial->ahead <= table->chunk_count - out_lowest + lost) {
             return;
         }
     }
+    if (out_lowest <= lost) {
+        return; /* the master said that it is complete, and then servers died */
+    }
     sim_fail(model->sim,
-             "table %s: worker %u counts in %llu of %llu chunks of step %llu, and the "
-             "master did not say so",
+             "table %s: worker %u counts in %llu of %llu chunks of step %llu, and "
+             "nobody said so",
              table->plan->name, rank, (unsigned long long)in_lowest,
              (unsigned long long)(in_lowest + out_lowest), (unsigned long long)lowest);
 }

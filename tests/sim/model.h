@@ -41,6 +41,12 @@ bool model_is_forgotten(const struct model *model);
 void model_note_partial(struct model *model, uint32_t rank, const char *table, uint64_t ahead,
                         uint64_t chunks, uint64_t step);
 
+/* A copy that has a place says of a rank that left that it is missing from so many chunks of that step; or
+ * that more ranks are than it names. */
+void model_note_lost_part(struct model *model, uint32_t rank, const char *table, uint64_t chunks,
+                          uint64_t step);
+void model_note_lost_more(struct model *model, const char *table);
+
 /* The versions of a chunk: step `version`; NULL: no such round has closed. */
 const void *model_version(const struct model *model, unsigned table, uint64_t chunk,
                           uint64_t version);
