@@ -329,6 +329,8 @@ begin(struct lane *lane, uint64_t number, uint64_t step, const struct psi_order 
         written[i].id = order->table[i].id;
         begin_table(lane, &snapshot->order.table[i]);
     }
+    psi_log(&lane->log, PSI_LOG_DEBUG, "CHECKPOINT-ORDERED", "step %llu, %u tables",
+            (unsigned long long)step, order->tables);
 }
 
 psd_status
