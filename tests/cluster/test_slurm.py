@@ -550,3 +550,24 @@ def test_requeued_job_counts_its_lives(sbatch):
     job.run("scontrol", "update", f"JobId={job.id}", "StartTime=now")  # Slurm would wait 2 minutes
     job.wait_for_output("] life 1\n", seconds=60)
     assert job.wait() == 0, job.text() + job.run_log()
+
+
+def test_job_is_saved_before_its_limit_and_goes_on(sbatch):
+    """If this fails, a job that Slurm ends at its limit loses what it did since its last checkpoint, begins at its
+    beginning when it is run again, or comes back after it was cancelled."""
+    job = sbatch(psd_run(*BRISK, "--servers", 1, "--checkpoint", "saved", "--checkpoint_every", "1h",
+                         worker("--steps", 10**9)), "-N2", "-n2", "--requeue", "--signal=B:TERM@60")
+    job.wait_for_output("] step 20\n")
+    job.run("scancel", "--batch", "--signal=TERM", job.id)  # what Slurm does 60 s before the end
+    job.wait_for_output("the job is saved at step ")
+    step = int(re.search(r"the job is saved at step (\d+)", job.text()).group(1))
+    wait_for(lambda: job.show()["JobState"] == "PENDING", 30, lambda: f"the job waits\n{job.text()}")
+    job.run("scontrol", "update", f"JobId={job.id}", "StartTime=now")  # Slurm would wait 2 minutes
+    job.wait_for_output(f"the job goes on from step {step}: generation 1 of ", seconds=60)
+    job.wait_for_output(f"] step {step + 20}\n")
+    life = job.text().partition("the job goes on from step")[2]
+    assert "] step 0\n" not in life and f"] step {step}\n" in life
+    job.run("scancel", job.id)  # a person does not want it any more
+    job.expect_nothing_left(30)
+    assert job.wait() != 0
+    assert (job.show()["JobState"], job.show()["Restarts"]) == ("CANCELLED", "1"), job.text()[-2000:]
