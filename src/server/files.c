@@ -1,8 +1,10 @@
 /*
  * files.c - the files of checkpoints, written by a thread beside the lane's.
  *
- * Pieces are written in the order in which they came. What was given up is dropped from the queue; a
- * piece that is being written then goes to files that nobody commits, since each order has its own.
+ * Pieces are written in the order in which they came. What was given up is dropped from the queue, and its
+ * files are closed: their names are gone, and the disk gets their space back when nobody has them open. A
+ * piece that is being written then does no harm: an order with the same files writes all of them anew, and this
+ * thread does so after it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -184,6 +186,15 @@ end(struct lane_files *files)
     tell(files, epoch, status, &err);
 }
 
+/* The files of what was given up, or has failed. The mutex is given up meanwhile. */
+static void
+close_dropped(struct lane_files *files)
+{
+    pthread_mutex_unlock(&files->mutex);
+    close_writer(files);
+    pthread_mutex_lock(&files->mutex);
+}
+
 static void *
 run(void *argument)
 {
@@ -191,7 +202,9 @@ run(void *argument)
 
     pthread_mutex_lock(&files->mutex);
     while (!files->stop) {
-        if (files->first != NULL && !files->over) {
+        if (files->open != 0 && (files->open != files->epoch || files->over)) {
+            close_dropped(files);
+        } else if (files->first != NULL && !files->over) {
             write_piece(files, files->first);
         } else if (files->finish && !files->over) {
             end(files);
@@ -269,6 +282,7 @@ files_drop(void *self)
 
     pthread_mutex_lock(&files->mutex);
     clear(files);
+    pthread_cond_signal(&files->asked);
     pthread_mutex_unlock(&files->mutex);
 }
 

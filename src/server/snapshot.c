@@ -45,7 +45,8 @@ struct snapshot {
     bool waits;        /* rounds wait for the disk ... */
     uint64_t waits_ns; /* ... since then */
     bool failed;
-    bool told; /* what became of it */
+    char text[PSI_TEXT_MAX]; /* ... because */
+    bool told;               /* what became of it */
 };
 
 static const struct lane_disk *
@@ -70,13 +71,13 @@ tell(const struct lane *lane, uint64_t number, uint64_t step, const struct psi_w
            psi_post_written(lane->master.peer.conn, &frame, written) == PSD_OK;
 }
 
-static void
+static bool
 tell_failure(const struct lane *lane, uint64_t number, const char *text)
 {
     struct psi_written written = {.news = PSI_WRITTEN_FAILED};
 
     snprintf(written.text, sizeof(written.text), "server %u: %.400s", lane->config.server, text);
-    (void)tell(lane, number, 0, &written);
+    return tell(lane, number, 0, &written);
 }
 
 void
@@ -103,16 +104,17 @@ snapshot_drop(struct lane *lane)
 
 static void __attribute__((format(printf, 2, 3))) fail(struct lane *lane, const char *format, ...)
 {
-    char text[PSI_TEXT_MAX];
+    struct snapshot *snapshot = lane->snapshot;
     va_list args;
 
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    if (!lane->snapshot->failed) {
-        lane->snapshot->failed = true;
-        tell_failure(lane, lane->snapshot->number, text);
+    if (snapshot->failed) {
+        return;
     }
+    va_start(args, format);
+    vsnprintf(snapshot->text, sizeof(snapshot->text), format, args);
+    va_end(args);
+    snapshot->failed = true;
+    snapshot->told = tell_failure(lane, snapshot->number, snapshot->text);
 }
 
 /* ------------------------------------------------------------------------------- handing over --- */
@@ -313,7 +315,7 @@ begin(struct lane *lane, uint64_t number, uint64_t step, const struct psi_order 
         free(snapshot);
         free(written);
         free(order->table);
-        tell_failure(lane, number, "no memory for a checkpoint");
+        (void)tell_failure(lane, number, "no memory for a checkpoint");
         return;
     }
     snapshot->number = number;
@@ -356,7 +358,7 @@ snapshot_ordered(struct lane *lane, const void *payload, size_t bytes, struct ps
     }
     snapshot_drop(lane);
     if (order.tables > 0 && disk_of(lane) == NULL) {
-        tell_failure(lane, frame->seq, "was started without --checkpoint");
+        (void)tell_failure(lane, frame->seq, "was started without --checkpoint");
     } else if (order.tables > 0 && highest(lane) <= frame->step) {
         begin(lane, frame->seq, frame->step, &order);
         return PSD_OK;
@@ -484,6 +486,8 @@ snapshot_tick(struct lane *lane, uint64_t now_ns)
     if (snapshot->left == 0 && !snapshot->finished && !snapshot->failed) {
         snapshot->finished = true;
         disk_of(lane)->finish(disk_of(lane)->self);
+    } else if (snapshot->failed && !snapshot->told) {
+        snapshot->told = tell_failure(lane, snapshot->number, snapshot->text);
     } else if (news.done && !snapshot->told) {
         tell_all(lane, &news);
     }
@@ -495,8 +499,11 @@ snapshot_wants_a_turn(const struct lane *lane)
     struct snapshot *snapshot = lane->snapshot;
     struct lane_disk_news news = {0};
 
-    if (snapshot == NULL || snapshot->failed) {
+    if (snapshot == NULL) {
         return false;
+    }
+    if (snapshot->failed) {
+        return !snapshot->told && psi_master_link_is_up(&lane->master);
     }
     disk_of(lane)->look(disk_of(lane)->self, &news);
     return (snapshot->left == 0 && !snapshot->finished) || news.failed || alone_may_begin(lane) ||

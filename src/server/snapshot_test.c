@@ -293,6 +293,30 @@ test_a_disk_that_fails_is_told_of(void **state)
     lane_bed_stop(bed);
 }
 
+/* If this fails, a disk that failed while the master was out of reach is never heard of, and the master waits for that
+ * checkpoint for ever. */
+static void
+test_a_failure_is_told_again_when_asked_again(void **state)
+{
+    struct lane_bed *bed = start(0);
+    struct psi_written written;
+    uint64_t step;
+
+    (void)state;
+    order(bed, NUMBER, 1, 1);
+    given.news.failed = true;
+    snprintf(given.news.text, sizeof(given.news.text), "write w: No space left on device");
+    lane_tick(bed->lane);
+    (void)hear_written(bed, NUMBER, &step);
+    assert_null(hear(bed->master, PSI_FRAME_WRITTEN)); /* once is enough */
+    order(bed, NUMBER, 1, 1);                          /* it was lost with the connection */
+    lane_tick(bed->lane);
+    written = hear_written(bed, NUMBER, &step);
+    assert_int_equal(written.news, PSI_WRITTEN_FAILED);
+    assert_non_null(strstr(written.text, "server 0: write w: No space left"));
+    lane_bed_stop(bed);
+}
+
 /* If this fails, a server that was not told where checkpoints go is waited for. */
 static void
 test_a_lane_without_a_disk_says_so(void **state)
@@ -318,6 +342,7 @@ main(void)
         cmocka_unit_test(test_a_step_that_is_over_is_refused),
         cmocka_unit_test(test_rounds_wait_for_the_disk_when_there_is_no_room),
         cmocka_unit_test(test_a_disk_that_fails_is_told_of),
+        cmocka_unit_test(test_a_failure_is_told_again_when_asked_again),
         cmocka_unit_test(test_a_lane_without_a_disk_says_so),
     };
     const int failed = cmocka_run_group_tests_name("lane_snapshot", tests, NULL, NULL);
