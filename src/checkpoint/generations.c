@@ -218,14 +218,16 @@ psi_generations_remove_unfinished(const struct psi_generations *generations,
 
 void
 psi_generations_remove_old(const struct psi_generations *generations,
-                           const struct psi_directory *directory, uint32_t kept)
+                           const struct psi_directory *directory, uint32_t kept, uint64_t spared)
 {
     unsigned seen = 0;
 
     for (size_t i = 0; i < generations->count; i++) {
-        seen += generations->list[i].kind == PSI_CHECKPOINT_MANIFEST;
-        if (seen > kept && generations->list[i].kind != PSI_CHECKPOINT_KINDS) {
-            remove_file(&generations->list[i], directory);
+        const struct psi_generation *file = &generations->list[i];
+
+        seen += file->kind == PSI_CHECKPOINT_MANIFEST;
+        if (seen > kept && file->kind != PSI_CHECKPOINT_KINDS && file->number != spared) {
+            remove_file(file, directory);
         }
     }
 }

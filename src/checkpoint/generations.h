@@ -57,12 +57,13 @@ enum { PSI_GENERATIONS_KEPT = 2 }; /* at least */
 
 /*
  * Removes data files that no manifest makes a generation, those that were being written included;
- * removes all but the `kept` newest committed generations. Both only take space: what cannot be
+ * removes all but the `kept` newest committed generations and `spared` (0: none). Both only take space: what cannot be
  * removed is left for the next time.
  */
 void psi_generations_remove_unfinished(const struct psi_generations *generations,
                                        const struct psi_directory *directory);
 void psi_generations_remove_old(const struct psi_generations *generations,
-                                const struct psi_directory *directory, uint32_t kept);
+                                const struct psi_directory *directory, uint32_t kept,
+                                uint64_t spared);
 
 #endif

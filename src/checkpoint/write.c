@@ -36,6 +36,7 @@ struct psi_checkpoint_writer {
     struct psi_directory directory;
     uint64_t token; /* of what others write into; 0: nobody does */
     uint32_t kept;
+    uint64_t spared; /* is not removed, however old; 0: none */
     struct psi_manifest manifest;
     struct output outputs[PSI_CHECKPOINT_KINDS];
 };
@@ -177,6 +178,12 @@ psi_checkpoint_writer_create(const struct psi_disk *disk, const char *path,
                              struct psi_checkpoint_writer **writer_p, struct psd_error *err)
 {
     return psi_checkpoint_writer_share(disk, path, bytes, 0, PSI_GENERATIONS_KEPT, writer_p, err);
+}
+
+void
+psi_checkpoint_spare(struct psi_checkpoint_writer *writer, uint64_t generation)
+{
+    writer->spared = generation;
 }
 
 uint64_t
@@ -331,12 +338,12 @@ write_manifest(struct psi_checkpoint_writer *writer, struct psd_error *err)
 
 /* The save has succeeded, whatever becomes of the old ones. */
 static void
-remove_old(const struct psi_directory *directory, uint32_t kept)
+remove_old(const struct psi_directory *directory, uint32_t kept, uint64_t spared)
 {
     struct psi_generations generations;
 
     if (psi_generations_init(&generations, directory, NULL) == PSD_OK) {
-        psi_generations_remove_old(&generations, directory, kept);
+        psi_generations_remove_old(&generations, directory, kept, spared);
         psi_generations_fini(&generations);
     }
 }
@@ -362,6 +369,6 @@ psi_checkpoint_commit(struct psi_checkpoint_writer *writer, uint64_t step,
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_KINDS; kind++) {
         writer->outputs[kind].state = OUTPUT_ABSENT; /* no longer ours to discard */
     }
-    remove_old(&writer->directory, writer->kept);
+    remove_old(&writer->directory, writer->kept, writer->spared);
     return PSD_OK;
 }

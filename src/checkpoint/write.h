@@ -36,6 +36,9 @@ psd_status psi_checkpoint_writer_share(const struct psi_disk *disk, const char *
 void psi_checkpoint_count(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind,
                           const struct psi_manifest_file *sums, uint64_t written);
 
+/* The commit does not remove that generation, though it is none of those kept: somebody needs it. */
+void psi_checkpoint_spare(struct psi_checkpoint_writer *writer, uint64_t generation);
+
 uint64_t psi_checkpoint_generation(const struct psi_checkpoint_writer *writer);
 
 /* Without a commit before, leaves no trace of the generation. NULL is allowed. */

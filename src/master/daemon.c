@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/descriptors.h"
@@ -194,6 +195,26 @@ wake(void *owner)
     psi_loop_wake(process->loop);
 }
 
+static bool
+are_same(const char *path, const char *other)
+{
+    struct stat here;
+    struct stat there;
+
+    return stat(path, &here) == 0 && stat(other, &there) == 0 && here.st_dev == there.st_dev &&
+           here.st_ino == there.st_ino;
+}
+
+/* The generation that the job goes on from, if it is where its own are written: each server or master that lives
+ * again needs it. 0: none. */
+static uint64_t
+spared(const struct process *process, const struct master_options *options)
+{
+    return process->resumed != NULL && are_same(options->checkpoint, options->resume)
+               ? process->resumed->manifest.generation
+               : 0;
+}
+
 /* The directory is ours before anybody is let in. */
 static psd_status
 open_checkpoints(struct process *process, const struct master_options *options,
@@ -212,8 +233,8 @@ open_checkpoints(struct process *process, const struct master_options *options,
     if (status != PSD_OK || options->checkpoint == NULL) {
         return status;
     }
-    status = master_files_create(options->checkpoint, options->kept, config->term > 1, wake,
-                                 process, &process->files, err);
+    status = master_files_create(options->checkpoint, options->kept, spared(process, options),
+                                 config->term > 1, wake, process, &process->files, err);
     if (status == PSD_OK) {
         config->disk = master_files_disk(process->files);
         config->checkpoint_ms = options->every.ms;

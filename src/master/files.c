@@ -30,6 +30,7 @@ struct master_files {
     struct psi_directory directory;
     char path[4096];
     uint32_t kept;
+    uint64_t spared;
     int lock; /* -1: not ours */
     void (*wake)(void *owner);
     void *owner;
@@ -112,6 +113,9 @@ do_begin(struct master_files *files, uint64_t token,
     if (status == PSD_OK) {
         status = psi_checkpoint_writer_share(&psi_disk_system, files->path, bytes, token,
                                              files->kept, &files->writer, err);
+    }
+    if (status == PSD_OK) {
+        psi_checkpoint_spare(files->writer, files->spared);
     }
     return status;
 }
@@ -267,8 +271,9 @@ files_look(void *self, struct master_disk_news *news_p)
 }
 
 psd_status
-master_files_create(const char *path, uint32_t kept, bool is_heir, void (*wake)(void *owner),
-                    void *owner, struct master_files **files_p, struct psd_error *err)
+master_files_create(const char *path, uint32_t kept, uint64_t spared, bool is_heir,
+                    void (*wake)(void *owner), void *owner, struct master_files **files_p,
+                    struct psd_error *err)
 {
     struct master_files *files = calloc(1, sizeof(*files));
     psd_status status;
@@ -278,6 +283,7 @@ master_files_create(const char *path, uint32_t kept, bool is_heir, void (*wake)(
     }
     snprintf(files->path, sizeof(files->path), "%s", path);
     files->kept = kept;
+    files->spared = spared;
     files->lock = -1;
     files->wake = wake;
     files->owner = owner;

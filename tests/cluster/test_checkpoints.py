@@ -245,6 +245,28 @@ def test_lost_server_costs_the_steps_since_the_last_one(undisturbed, tmp_path):
     assert saved_digests(tmp_path / "end") == undisturbed
 
 
+def test_master_that_returns_finds_what_the_job_went_on_from(checkpointed, undisturbed, tmp_path):
+    """If this fails, a job that went on from a checkpoint, and has written enough newer ones, dies with its master or with a
+    server that would live again: the one that they ask for was removed."""
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    for kind, ending in (("manifest", "json"), ("params", "safetensors"), ("state", "safetensors")):
+        shutil.copy(checkpointed / f"{kind}-2.{ending}", saved)
+    first = 2 * EVERY  # 40: so 42, 45 and 48 follow
+    job = train(tmp_path, "--resume", "saved", "--checkpoint", "saved", "--checkpoint_every", "3steps", save="end",
+                holds=[first + 1, first + 3, first + 6, first + 9])
+    for number, step in enumerate((first + 2, first + 5, first + 8), 3):
+        held = first + 1 if number == 3 else step - 2
+        go_on(job, held, lambda: (number == 3 or number - 1 in manifests(saved)) and ordered(job, step), f"step {step}")
+    wait_for(lambda: 5 in manifests(saved), 30, "the third")
+    wait_for(lambda: manifests(saved) == {2, 4, 5}, 30, lambda: f"two are kept, and that one: {manifests(saved)}")
+    os.kill(job.pid_of("master"), signal.SIGKILL)
+    (tmp_path / f"hold{first + 9}").touch()
+    ended_well(job)
+    assert job.run_log().count(" PROCESS master pid ") == 2
+    assert saved_digests(tmp_path / "end") == undisturbed
+
+
 def test_warning_before_the_end_saves_and_asks_for_more(tmp_path):
     """If this fails, a batch system's limit costs the steps since the last checkpoint, or the job that was requeued
     begins at its beginning."""
