@@ -39,5 +39,6 @@ read_part(void *self, const struct psi_spec *spec, unsigned part, uint64_t first
 struct lane_source
 lane_source_of(struct psi_checkpoint *checkpoint)
 {
-    return (struct lane_source){.self = checkpoint, .read = read_part};
+    return (struct lane_source){
+        .self = checkpoint, .step = checkpoint->manifest.step, .read = read_part};
 }

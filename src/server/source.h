@@ -9,6 +9,7 @@
 
 struct lane_source {
     void *self;
+    uint64_t step; /* of the checkpoint */
     /* Elements first .. of that part of the table, and how many updates it had. */
     psd_status (*read)(void *self, const struct psi_spec *spec, unsigned part, uint64_t first,
                        size_t bytes, void *to, uint64_t *updates_p, struct psd_error *err);

@@ -183,7 +183,8 @@ struct table {
     uint64_t chunks_in_all;    /* of the table */
     uint32_t *local;           /* index in the table -> index in chunks, or UINT32_MAX */
     uint64_t prepared;         /* chunks whose memory is ready */
-    bool announced;            /* the master knows that the table is ready */
+    bool announced;            /* the master knows that the table is ready ... */
+    struct psd_error refused;  /* ... or that it cannot be; status PSD_OK: it can */
     uint64_t first_step;       /* that of the initial values */
     struct held_result *held;  /* one per chunk; NULL: the table does not outlive a server */
     bool again;                /* an earlier life of the server had it (adopt.c) ... */

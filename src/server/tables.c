@@ -404,16 +404,28 @@ tables_destroy(struct lane *lane)
     }
 }
 
-static void
-announce(struct lane *lane, struct table *table)
+/* The master takes a table that is refused back everywhere. */
+static bool
+tell_master(const struct lane *lane, const struct table *table)
 {
     const struct psi_frame frame = {
         .type = PSI_FRAME_ACK, .view = lane->view.id, .table = table->id};
 
+    if (!psi_master_link_is_up(&lane->master)) {
+        return false;
+    }
+    return (table->refused.status == PSD_OK
+                ? psi_post(lane->master.peer.conn, &frame)
+                : psi_post_error(lane->master.peer.conn, &frame, table->refused.status, 0,
+                                 table->refused.text)) == PSD_OK;
+}
+
+static void
+announce(struct lane *lane, struct table *table)
+{
     if (lane->config.is_standby) { /* a copy tells its owner */
         table->announced = true;
-    } else if (psi_master_link_is_up(&lane->master) &&
-               psi_post(lane->master.peer.conn, &frame) == PSD_OK) {
+    } else if (tell_master(lane, table)) {
         table->announced = true;
         psi_fail_point(server_table_ready);
     }
@@ -448,25 +460,31 @@ resume_chunk(struct lane *lane, struct chunk *chunk, struct psd_error *err)
     return status;
 }
 
+/* Do its first values come from a checkpoint, if the job goes on from one? */
 static bool
-comes_from_checkpoint(const struct lane *lane, const struct table *table)
+may_be_resumed(const struct lane *lane, const struct table *table)
 {
-    return lane->config.source != NULL && table->spec.use == PSD_USE_UPDATE && !table->again &&
+    return table->spec.use == PSD_USE_UPDATE && table->spec.backup_workers == 0 && !table->again &&
            !lane->config.is_standby;
 }
 
-/* The master takes the table back everywhere. */
-static void
-refuse(const struct lane *lane, struct table *table, const struct psd_error *err)
+/* The master says with the step which checkpoint that is. Daemons that were started by hand may have been given
+ * others, and the same directory may have got a newer one since. */
+static psd_status
+resume(struct lane *lane, struct chunk *chunk, struct psd_error *err)
 {
-    const struct psi_frame frame = {
-        .type = PSI_FRAME_ACK, .view = lane->view.id, .table = table->id};
+    const struct lane_source *source = lane->config.source;
+    const uint64_t step = source != NULL ? source->step : 0;
+    const struct table *table = chunk->table;
 
-    table->prepared = table->chunk_count;
-    table->announced = true;
-    if (psi_master_link_is_up(&lane->master)) {
-        (void)psi_post_error(lane->master.peer.conn, &frame, err->status, 0, err->text);
+    if (table->first_step != step) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "table %s begins at step %llu, but server %u was started to go on from "
+                        "step %llu: give the same --resume and --generation to all",
+                        table->spec.name, (unsigned long long)table->first_step,
+                        lane->config.server, (unsigned long long)step);
     }
+    return source != NULL ? resume_chunk(lane, chunk, err) : PSD_OK;
 }
 
 /* The next chunk of the table. Returns about how many bytes that took. */
@@ -481,8 +499,9 @@ prepare_next(struct lane *lane, struct table *table)
         done = table->store->ops->prepare(table->store, table->prepared);
     }
     table->prepared++;
-    if (comes_from_checkpoint(lane, table) && resume_chunk(lane, chunk, &err) != PSD_OK) {
-        refuse(lane, table, &err);
+    if (may_be_resumed(lane, table) && resume(lane, chunk, &err) != PSD_OK) {
+        table->refused = err;
+        table->prepared = table->chunk_count;
     }
     return done;
 }

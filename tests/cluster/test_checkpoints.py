@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from helpers import Job, marked_processes, program, python_worker, saved_digests, wait_for
+from helpers import BRISK, Job, marked_processes, program, python_worker, saved_digests, wait_for
 
 STEPS = 60
 EVERY = 20
@@ -191,6 +191,20 @@ def test_other_tables_are_refused_by_name(checkpointed, tmp_path, model, said):
     assert job.wait() != 0
     assert said in job.stdout() + job.stderr()
     assert "load table" in job.stdout() + job.stderr()
+
+
+@pytest.mark.parametrize("masters, servers", [(2, 1), (2, None), (None, 2)])
+def test_daemons_that_go_on_from_different_steps(checkpointed, hand, masters, servers):
+    """If this fails, tables have the values of one step and the number of another, and nobody is told. Of servers that were
+    started by hand one may have been given another checkpoint, or none."""
+    options = [["--resume", checkpointed, "--generation", number] if number else [] for number in (masters, servers)]
+    daemons = [hand.master(1, 1, *BRISK, *options[0]), hand.server(0, *options[1])]
+    worker = hand.worker(0, "--steps", STEPS, *MODEL)
+    assert worker.wait() == 1
+    begins, goes_on = ((number or 0) * EVERY for number in (masters, servers))
+    assert (f"table table0 begins at step {begins}, but server 0 was started to go on from step {goes_on}"
+            in worker.output())
+    assert 0 not in [daemon.wait() for daemon in daemons]
 
 
 def test_second_job_is_told_whose_directory_it_is(tmp_path):
