@@ -216,6 +216,19 @@ all_are_here(const struct master *master)
     return master->change.stage == STAGE_IDLE && master->view.id > 0;
 }
 
+/* Is there a table that could be saved, if not now? */
+static bool
+has_tables(const struct master *master)
+{
+    uint32_t id = 0;
+
+    while (id < master->tables && (master->table[id]->spec.use != PSD_USE_UPDATE ||
+                                   master->table[id]->state == TABLE_DROPPED)) {
+        id++;
+    }
+    return id < master->tables;
+}
+
 /* Where files of that size lie is known now, whatever the step will be. */
 static void
 begin(struct master *master, uint64_t now_ns)
@@ -227,7 +240,9 @@ begin(struct master *master, uint64_t now_ns)
     const struct table **list = all_are_here(master) ? list_tables(master, &count) : NULL;
 
     if (list == NULL) {
-        tell_saved(master, 0); /* there is nothing, or no time */
+        if (!has_tables(master)) {
+            tell_saved(master, 0); /* else whoever is in a hurry knows for how long to wait */
+        }
         master_wake_at(master, now_ns + AGAIN_MS * MASTER_MS_NS);
         return;
     }

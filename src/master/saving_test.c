@@ -323,6 +323,25 @@ test_an_urgent_one_is_of_the_next_step(void **state)
     stop(bed);
 }
 
+/* If this fails, a job that is stopped in the moment in which a table is opened, or a server is away, is not saved. */
+static void
+test_an_urgent_one_waits_for_the_job_to_be_whole(void **state)
+{
+    struct master_bed *bed = start(3600000, 0);
+    const struct psi_table_info info = table_named("v", 3);
+
+    (void)state;
+    open_table(bed, 0, &info, 5);
+    master_heed(bed->master, &(struct psi_word){.kind = PSI_WORD_SAVE});
+    pass_ms(bed, 300, NULL);
+    assert_int_equal(disk.begun, 0);
+    assert_null(strstr(bed->told, "saved"));
+    ack_table(bed, 1);
+    pass_ms(bed, 300, NULL);
+    assert_int_equal(disk.begun, 1);
+    stop(bed);
+}
+
 /* If this fails, a server that says nonsense about what it wrote writes elsewhere in the master. */
 static void
 test_blocks_beyond_the_file_are_refused(void **state)
@@ -354,6 +373,7 @@ main(void)
         cmocka_unit_test(test_a_full_disk_is_told_of_once),
         cmocka_unit_test(test_a_new_table_begins_it_anew),
         cmocka_unit_test(test_an_urgent_one_is_of_the_next_step),
+        cmocka_unit_test(test_an_urgent_one_waits_for_the_job_to_be_whole),
         cmocka_unit_test(test_blocks_beyond_the_file_are_refused),
     };
 
