@@ -300,9 +300,16 @@ def test_warning_before_the_end_saves_and_asks_for_more(tmp_path):
     assert "manifest-1.json" in (tmp_path / "there").read_text()  # after the commit
     again = Job(tmp_path / "again", *options, environment={**environment, "SLURM_RESTART_COUNT": "1"})
     again.wait_for_output(f"goes on at step {step}")
+    (tmp_path / "asked").unlink()
     again.process.send_signal(signal.SIGINT)
     assert again.wait(60) == 130
     assert steps_of(tmp_path / "saved") == {1: step}  # Ctrl-C does not wait for a checkpoint
+    third = Job(tmp_path / "third", "--name", f"third{os.getpid()}", *options, environment=environment)
+    third.wait_for_output("step 47")
+    subprocess.run([program("psd_run"), "stop", f"third{os.getpid()}"], check=True, timeout=60)
+    assert third.wait(60) == 143
+    assert max(steps_of(tmp_path / "saved")) == 2  # saved, but whoever stops it does not want it back
+    assert not (tmp_path / "asked").exists()
 
 
 @pytest.mark.parametrize("options, signalled", [(["--checkpoint", "/shared/saved"], "TERM"), ([], "USR1")])

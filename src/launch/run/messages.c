@@ -117,8 +117,9 @@ handle_master_line(struct run *run, const char *line)
     if (tiding.kind == PSI_TIDING_LOST && tiding.role == PSI_TIDING_SERVER) {
         run->server_lost_ms = psi_monotonic_ms();
     }
-    if (tiding.kind == PSI_TIDING_SAVED && run->args->saved_p != NULL) {
-        *run->args->saved_p = tiding.step;
+    if (tiding.kind == PSI_TIDING_SAVED && run->args->saved_p != NULL &&
+        run->stopped_by[0] == '\0') {
+        *run->args->saved_p = tiding.step; /* nobody wants it stopped for good */
     }
     if (tiding.kind == PSI_TIDING_SAVED && tiding.step > 0) {
         console_say(&run->console, "the job is saved at step %llu: --resume goes on from there",

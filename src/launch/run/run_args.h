@@ -62,8 +62,9 @@ struct run_args {
     void *tick_context;
     int *signal_p; /* (optional) set to the signal that asked psd_run to stop; SIGINT for psd_run
                       stop */
-    uint64_t *saved_p; /* (optional) set to the step at which it was saved before it was stopped */
-    bool *began_p;     /* (optional) set when the first process was started */
+    uint64_t
+        *saved_p;  /* (optional) set to the step at which it was saved before a signal stopped it */
+    bool *began_p; /* (optional) set when the first process was started */
 };
 
 #endif
