@@ -231,9 +231,15 @@ static psd_status
 open_checkpoints(struct lane_thread *self, const struct server_options *options,
                  struct lane_config *config, struct psd_error *err)
 {
+    struct psi_directory directory;
     psd_status status = PSD_OK;
 
-    if (options->checkpoint != NULL) {
+    if (options->checkpoint != NULL) { /* what is not there now cannot be allowed for later */
+        status = psi_directory_make(&directory, &psi_disk_system, options->checkpoint, err);
+        if (status != PSD_OK) {
+            return status;
+        }
+        psi_directory_close(&directory);
         self->files = lane_files_create(options->checkpoint, wake, self);
         if (self->files == NULL) {
             return psi_fail(err, PSD_ERR_NO_MEMORY, "checkpoints: no memory");

@@ -207,6 +207,23 @@ def test_daemons_that_go_on_from_different_steps(checkpointed, hand, masters, se
     assert 0 not in [daemon.wait() for daemon in daemons]
 
 
+def test_server_that_is_there_before_the_directory(hand, tmp_path):
+    """If this fails, a server that was started before the master may not write into the directory that the master has made
+    since, and every checkpoint fails; or one that cannot have it says so only then."""
+    server = hand.server(0, "--checkpoint", tmp_path / "saved", "--log_level=debug")
+    server.wait_for_output("SETTINGS")
+    master = hand.master(1, 1, *BRISK, "--checkpoint", tmp_path / "saved", "--checkpoint_every", "3steps")
+    worker = hand.worker(0, "--steps", 6, "--hold", f"1:{tmp_path}/hold1", "--hold", f"5:{tmp_path}/hold5")
+    server.wait_for_output("CHECKPOINT-ORDERED step 3, 2 tables")
+    (tmp_path / "hold1").touch()
+    master.wait_for_output("step 3 is saved: generation 1")
+    (tmp_path / "hold5").touch()
+    assert [process.wait() for process in (worker, master, server)] == [0, 0, 0]
+    nowhere = hand.server(0, "--checkpoint", tmp_path / "no" / "such", name="nowhere")
+    assert nowhere.wait() not in (0, None)
+    assert f"make directory {tmp_path}/no/such: No such file or directory" in nowhere.output()
+
+
 def test_second_job_is_told_whose_directory_it_is(tmp_path):
     """If this fails, two jobs write into one directory, and each removes what the other wrote."""
     slow = ["-c", "import time, psdlib; c = psdlib.Context(); print('here', flush=True); time.sleep(60)"]
