@@ -279,6 +279,35 @@ test_what_cannot_be_made_anew_fails_the_job_by_name(void **state)
     lane_bed_stop(bed);
 }
 
+/* If this fails, the job ends because one that has joined is taken for one that took part in the steps
+ * before its first: "has gone on", and nobody can show their result. */
+static void
+test_who_has_joined_does_not_speak_for_the_others(void **state)
+{
+    struct lane_bed *bed = sums_start_again_joined(3, 2, 7);
+    int exit_code = 0;
+    const char *text = "";
+
+    (void)state;
+    sums_adopt(bed, 2, 1, 7, PSI_HAS_PASSED); /* has joined, and given nothing */
+    sums_adopt(bed, 0, 1, 5, PSI_HAS_PASSED);
+    sums_adopt(bed, 1, 1, 5, PSI_HAS_PASSED);
+    assert_false(lane_finished(bed->lane, &exit_code, &text));
+    for (uint64_t step = 5; step < 7; step++) {
+        push(bed, 0, step, KEEPS, 1);
+        assert_true(isnan(sums_value(bed, 1)));
+        push(bed, 1, step, KEEPS, 2);
+        assert_true(sums_value(bed, 0) == 3);
+        assert_true(sums_value(bed, 1) == 3);
+    }
+    push(bed, 0, 7, KEEPS, 1);
+    push(bed, 1, 7, KEEPS, 2);
+    assert_true(isnan(sums_value(bed, 0))); /* in this one it has a part */
+    push(bed, 2, 7, KEEPS, 4);
+    assert_true(sums_value(bed, 2) == 7);
+    lane_bed_stop(bed);
+}
+
 /* If this fails, a slow chunk holds up the others, or one worker's words count for another chunk. */
 static void
 test_each_chunk_is_adopted_by_itself(void **state)
@@ -820,6 +849,7 @@ main(void)
         cmocka_unit_test(test_what_all_have_is_released),
         cmocka_unit_test(test_a_lost_value_is_never_read),
         cmocka_unit_test(test_what_cannot_be_made_anew_fails_the_job_by_name),
+        cmocka_unit_test(test_who_has_joined_does_not_speak_for_the_others),
         cmocka_unit_test(test_each_chunk_is_adopted_by_itself),
         cmocka_unit_test(test_nothing_moves_before_the_last_has_told),
         cmocka_unit_test(test_when_the_asked_one_goes_another_is_asked),

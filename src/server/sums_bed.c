@@ -47,6 +47,22 @@ sums_start_again(uint32_t workers, uint32_t chunks)
     return bed;
 }
 
+struct lane_bed *
+sums_start_again_joined(uint32_t workers, uint32_t joiner, uint64_t step)
+{
+    struct lane_bed *bed = lane_bed_start_again(workers);
+
+    open_sums(bed, 1);
+    say(bed, bed->master,
+        (struct psi_frame){.type = PSI_FRAME_TABLE_RESUME,
+                           .table = SUMS_TABLE,
+                           .rank = (uint16_t)joiner,
+                           .step = step},
+        NULL, 0);
+    server_back(bed);
+    return bed;
+}
+
 static void
 say_numbers(struct lane_bed *bed, uint32_t rank, const struct psi_frame *frame, float value)
 {

@@ -13,6 +13,9 @@ enum { SUMS_TABLE = 1, SUMS_CHUNKS_MAX = 2 };
 struct lane_bed *sums_start(uint32_t workers, uint32_t chunks);
 struct lane_bed *sums_start_again(uint32_t workers, uint32_t chunks);
 
+/* The same with one chunk, and one of the workers joined at that step of it. */
+struct lane_bed *sums_start_again_joined(uint32_t workers, uint32_t joiner, uint64_t step);
+
 /* A gradient, all of whose numbers are `value`. */
 struct sums_push {
     uint8_t type; /* 0: PUSH_PULL */
