@@ -87,6 +87,7 @@
     X(master_view_proposed_one, "one lane of several was sent a proposal")                                             \
     X(master_view_proposed, "all lanes were sent a proposal; none has answered")                                       \
     X(master_view_decided, "all lanes have reported, and it is decided how a rank counts; none was told")              \
+    X(master_join_decided, "all lanes have promised, and it is decided with which step a worker begins; none was told") \
     X(master_view_committed_one, "one lane of several was sent a view")                                                \
     X(master_view_committed, "all lanes were sent a view; none has answered")                                          \
     X(master_view_acked_one, "a lane has a view, others may not")                                                      \

@@ -110,7 +110,7 @@ static const struct psi_knob knobs[] = {
     WORD(hierarchy, hierarchy_words, PSI_HIERARCHY_AUTO, WORKER,
          "auto: workers on one host send one sum to other hosts; off: each sends its own"),
     NUMBER(copy_threads, 0, 0, PSI_COPY_THREADS_MAX, "", WORKER,
-           "threads that copy, send and receive large tensors; 0: as cores are free, 1: no helpers"),
+           "threads for large tensors, to copy, send and receive; 0: as cores are free, 1: one"),
 };
 /* clang-format on */
 

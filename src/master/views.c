@@ -330,7 +330,7 @@ join(struct master *master)
         master_end(master, PSI_EXIT_INTERNAL, PSD_ERR_NO_MEMORY, "master: out of memory");
         return;
     }
-    psi_fail_point(master_view_decided);
+    psi_fail_point(master_join_decided);
     commit_to_lanes(master);
 }
 
