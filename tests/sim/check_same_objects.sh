@@ -11,7 +11,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 for object in "$objects"/*.o; do
     case $(basename "$object") in
-    tests_sim_*.c.o | copies.c.o | faults.c.o | job.c.o | main.c.o | model.c.o | net.c.o | peek.c.o | plan.c.o | plan_file.c.o | sim.c.o | worker.c.o | worker_*.c.o) ;;
+    tests_sim_*.c.o | copies.c.o | faults.c.o | job.c.o | main.c.o | model.c.o | net.c.o | peek.c.o | plan.c.o | plan_file.c.o | saves.c.o | sim.c.o | worker.c.o | worker_*.c.o) ;;
     *)
         echo "psd_sim compiles $(basename "$object") by itself"
         exit 1
