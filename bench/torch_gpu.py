@@ -141,6 +141,8 @@ def run_job(args, kind, batch):
     found = [json.loads(line.split("] ", 1)[-1]) for line in done.stdout.splitlines() if '"step_s"' in line]
     if done.returncode != 0 or len(found) != args.workers:
         sys.exit(f"{kind}, batch {batch}: code {done.returncode}\n{done.stdout}{done.stderr}")
+    if kind == "auto" and "verified: " not in done.stderr:
+        sys.exit(f"auto, batch {batch}: the workers did not train together\n{done.stderr}")
     return {"step_s": max(each["step_s"] for each in found), "calls_s": found[0]["calls_s"], "losses": [each["loss"] for each in found],
             "parameters": found[0]["parameters"]}
 

@@ -94,8 +94,8 @@ class CudaMemory:
                 if not _reached(self.leaving[0].copied, deadline):
                     raise self._too_late(timeout)
                 self._send_first()
-                while self.away and self.away[0].is_back():
-                    self.away.popleft().rise()
+                while self.away and self.away[0].is_over():
+                    self._take_back_first()
             self._bring_back()
         finally:
             self.sending.release()
@@ -103,13 +103,19 @@ class CudaMemory:
     def _bring_back(self) -> None:
         """Means go up in the order in which gradients left. If some do not come soon, a rank may have left, and whoever
         waits for everything finds out."""
-        while self.away and self.away[0].comes_within(_SOON_S):
-            self.away.popleft().rise()
+        while self.away and self.away[0].is_over(_SOON_S):
+            self._take_back_first()
+
+    def _take_back_first(self) -> None:
+        part = self.away.popleft()
+        if part.transfer.exception() is None:  # else who waits for it is told
+            part.rise()
 
     def _send_first(self) -> None:
         part = self.leaving[0]
         part.start()
-        self.away.append(part)
+        if part.error is None:  # who waits for it is told
+            self.away.append(part)
         self.leaving.popleft()
 
     def _too_late(self, timeout: float | None) -> poseidon.TimeoutError:
@@ -149,16 +155,13 @@ class Part:
         for callback in callbacks:
             transfer.add_done_callback(callback)
 
-    def is_back(self) -> bool:
-        """Never waits."""
-        return self.error is None and self.transfer.done() and self.transfer.exception() is None
-
-    def comes_within(self, seconds: float) -> bool:
-        """Whether the means are in the staging buffer by then; that it failed is told to who asks for the result."""
+    def is_over(self, seconds: float = 0) -> bool:
+        """Whether the transfer has ended by then, well or not."""
         try:
-            return self.error is None and self.transfer.exception(seconds) is None
+            self.transfer.exception(seconds)
         except poseidon.TimeoutError:
             return False
+        return True
 
     def rise(self) -> None:
         """The means go up."""
