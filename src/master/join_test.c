@@ -84,8 +84,10 @@ test_no_more_join_than_there_is_room_for(void **state)
 
     (void)state;
     come(bed, PSI_RANK_AUTO, 900);
-    assert_refused(join(bed, PSI_ROLE_WORKER, PSI_RANK_AUTO, 901), PSD_ERR_REFUSED,
-                   "all 3 worker ranks are taken");
+    assert_refused(
+        join(bed, PSI_ROLE_WORKER, PSI_RANK_AUTO, 901), PSD_ERR_REFUSED,
+        "all 3 worker ranks are taken, and none is used twice: a job that others may join "
+        "is started with a larger --max_workers");
     assert_refused(join(bed, PSI_ROLE_WORKER, 3, 902), PSD_ERR_REFUSED,
                    "the job has 3 workers, ranks 0..2");
     master_bed_stop(bed);

@@ -138,8 +138,10 @@ test_out_of_range_is_refused(void **state)
                    "server 3: the job has 1 server, 0..0");
     (void)join(bed, PSI_ROLE_WORKER, PSI_RANK_AUTO, 2);
     (void)join(bed, PSI_ROLE_WORKER, PSI_RANK_AUTO, 3);
-    assert_refused(join(bed, PSI_ROLE_WORKER, PSI_RANK_AUTO, 4), PSD_ERR_REFUSED,
-                   "all 2 worker ranks are taken");
+    assert_refused(
+        join(bed, PSI_ROLE_WORKER, PSI_RANK_AUTO, 4), PSD_ERR_REFUSED,
+        "all 2 worker ranks are taken, and none is used twice: a job that others may join "
+        "is started with a larger --max_workers");
     master_bed_stop(bed);
 }
 
@@ -873,7 +875,10 @@ test_rank_of_the_living_is_refused_in_time(void **state)
     assert_int_equal(other->line->heard_count + any->line->heard_count, 0);
     pass_ms(bed, 100, NULL);
     assert_refused(other, PSD_ERR_REFUSED, "worker rank 1 is taken by");
-    assert_refused(any, PSD_ERR_REFUSED, "all 2 worker ranks are taken");
+    assert_refused(
+        any, PSD_ERR_REFUSED,
+        "all 2 worker ranks are taken, and none is used twice: a job that others may join "
+        "is started with a larger --max_workers");
     assert_false(is_gone(bed->worker[1]));
     master_bed_stop(bed);
 }

@@ -160,11 +160,15 @@ static psd_status
 check_workers(const struct given *given, const struct psi_settings *settings, struct psd_error *err)
 {
     if (settings->max_workers != 0 && settings->max_workers < given->workers) {
-        return psi_fail(err, PSD_ERR_INVALID, "max_workers %u: the job has %u workers",
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "max_workers %u: the job has %u workers from the start; give at least that "
+                        "many, or leave it out",
                         settings->max_workers, given->workers);
     }
     if (settings->min_workers > given->workers) {
-        return psi_fail(err, PSD_ERR_INVALID, "min_workers %u: the job has %u worker%s",
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "min_workers %u: the job has %u worker%s, so it would never begin; give at "
+                        "most that many",
                         settings->min_workers, given->workers, psi_plural(given->workers));
     }
     return PSD_OK;

@@ -178,8 +178,11 @@ master_admit_worker(struct session *session)
     }
     if (worker == NULL) {
         if (!waits_a_moment(session)) {
-            master_refuse(session, PSD_ERR_REFUSED, "all %u worker ranks are taken",
-                          master->config.workers);
+            master_refuse(
+                session, PSD_ERR_REFUSED,
+                "all %u worker ranks are taken, and none is used twice: a job that others may join "
+                "is started with a larger --max_workers",
+                master->config.workers);
         }
         return;
     }
