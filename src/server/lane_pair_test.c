@@ -872,6 +872,22 @@ test_a_promoted_copy_misses_nobody_in_what_has_closed(void **state)
     stop(&two);
 }
 
+/* If this fails, the log of a job that may grow tells that workers have left which never came. */
+static void
+test_a_promoted_copy_misses_nobody_who_never_came(void **state)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+
+    (void)state;
+    open_kind(two.owner, 0, PSD_INIT_ZERO);
+    settle(&two);
+    two.copy->member[1] = (struct psi_view_worker){0};
+    take_place_without_worker_1(&two);
+    assert_int_equal(chunk_of(two.copy)->clock.version, 0);
+    assert_null(strstr(two.copy->notes, "GIVEN-LOST"));
+    stop(&two);
+}
+
 /* ---- jobs that wait for replacements ------------------------------------------------------- */
 
 /* The job says so before any table is opened. */
@@ -1115,6 +1131,7 @@ main(void)
         cmocka_unit_test(test_a_promoted_copy_that_is_refused_forgets),
         cmocka_unit_test(test_a_promoted_copy_says_who_is_missing),
         cmocka_unit_test(test_a_promoted_copy_misses_nobody_in_what_has_closed),
+        cmocka_unit_test(test_a_promoted_copy_misses_nobody_who_never_came),
         cmocka_unit_test(test_a_copy_has_the_version_before),
         cmocka_unit_test(test_what_is_in_an_open_round_is_given_again),
         cmocka_unit_test(test_a_round_waits_for_what_is_given_again),

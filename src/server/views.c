@@ -348,11 +348,12 @@ open_part_of(const struct table *table, uint32_t rank)
     return part;
 }
 
-/* Has it left by this view, as far as this lane knows? */
+/* Has it left by this view, as far as this lane knows? Who has had no life yet may still join. */
 static bool
 has_left(const struct psi_view *old, const struct psi_view *now, uint32_t rank)
 {
-    return !now->worker[rank].member && (old->id == 0 || old->worker[rank].member);
+    return !now->worker[rank].member && now->worker[rank].incarnation > 0 &&
+           (old->id == 0 || old->worker[rank].member);
 }
 
 /*
