@@ -1028,6 +1028,22 @@ came_too_late(const struct job *job, const struct worker *worker)
     return plan_is_elastic(&job->plan) && !worker_came(worker);
 }
 
+/*
+ * Where a job may grow and ranks are given as workers come, one that joins may take the rank of a dead one;
+ * that one's own replacement then waits for a rank until all is over. As many as began have finished all the same.
+ */
+static bool
+newcomer_has_its_rank(const struct job *job, const struct worker *worker)
+{
+    uint32_t finished = 0;
+
+    for (uint32_t i = 0; i < job->plan.workers; i++) {
+        finished += worker_done(job->worker[i]);
+    }
+    return plan_is_elastic(&job->plan) && job->plan.auto_rank &&
+           finished >= job->plan.start_workers && worker_error(worker)->status == PSD_ERR_REFUSED;
+}
+
 /* A worker that did not get to the end was told why, by name. */
 static void
 judge_worker(struct job *job, const struct worker *worker, uint32_t slot)
@@ -1039,7 +1055,8 @@ judge_worker(struct job *job, const struct worker *worker, uint32_t slot)
     if (job->master->exit_code == PSI_EXIT_OK && !job->master->killed &&
         !(worker_was_lost(worker) &&
           (job->plan.policy == PSI_DEATH_CONTINUE || job->plan.join_ms[slot] > 0)) &&
-        !came_too_late(job, worker) && !rank_may_be_taken(job, worker)) {
+        !came_too_late(job, worker) && !rank_may_be_taken(job, worker) &&
+        !newcomer_has_its_rank(job, worker)) {
         sim_fail(job->sim, "worker %u did not finish, but the job ended well (%s)", slot,
                  error->text);
     }
