@@ -67,6 +67,7 @@ struct model {
     struct table_model table[TABLES_MAX];
     uint32_t life[SERVERS_MAX][LANES_MAX]; /* of the place: the latest that was seen */
     bool lost[WORKERS_MAX];
+    bool left[WORKERS_MAX];
     struct partial partial[PARTIALS_MAX];
     unsigned partials;
     struct lost_part lost_part[LOST_PARTS_MAX];
@@ -186,16 +187,34 @@ model_rank_lost(struct model *model, uint32_t rank)
     model->lost[rank] = true;
 }
 
-/* Is a worker alive that has begun with the table? */
+void
+model_rank_left(struct model *model, uint32_t rank)
+{
+    model->left[rank] = true;
+}
+
+/* Do servers know how far the table is, whichever of them has died? Of sums there is no copy, but where a
+ * replacement repeats steps. */
+static bool
+servers_know(const struct model *model, const struct table_model *table)
+{
+    const struct plan *plan = model->plan;
+    const bool copied = plan->replicas > 0 &&
+                        (table->plan->use == PSD_USE_UPDATE || plan->policy == PSI_DEATH_WAIT);
+
+    return plan->server_wait_ms == 0 || model->sim->counters.server_kills == 0 || copied;
+}
+
+/* Or a worker that has begun with it, and is there? */
 static bool
 anybody_knows(const struct model *model, const struct table_model *table)
 {
     for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
-        if (table->joined_at[rank] != UINT64_MAX && !model->lost[rank]) {
+        if (table->joined_at[rank] != UINT64_MAX && !model->lost[rank] && !model->left[rank]) {
             return true;
         }
     }
-    return model->plan->server_wait_ms == 0 || model->plan->replicas > 0; /* servers do */
+    return servers_know(model, table);
 }
 
 void

@@ -31,10 +31,13 @@ void model_end(struct model *model);
 /* The rank died or was given up: from now on it may be missing where the policy allows it. */
 void model_rank_lost(struct model *model, uint32_t rank);
 
+/* The rank has done its part, and leaves: nobody can ask it for anything. */
+void model_rank_left(struct model *model, uint32_t rank);
+
 /* The rank has been told with which step of the table it begins. */
 void model_joined(struct model *model, unsigned table, uint32_t rank, uint64_t step);
 
-/* All who knew how far the job was are dead, and so is their server: one that joined begins anew. */
+/* All who knew how far the job was are gone, and so is their server: one that joined begins anew. */
 bool model_is_forgotten(const struct model *model);
 
 /* The master's line: the rank counted in `ahead` of the `chunks` chunks of a step. */

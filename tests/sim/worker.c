@@ -440,6 +440,7 @@ advance(struct worker *worker)
         return go_on(worker);
     case LEAVE:
         worker->done = true;
+        model_rank_left(worker->job->model, worker->rank);
         worker->phase = OVER;
         return false;
     case OVER:
