@@ -941,6 +941,10 @@ test_checkpoint_directory(void **state)
     "{\"format\":\"poseidon-checkpoint\",\"version\":" version ",\"generation\":7,\"step\":9,"     \
     "\"block_bytes\":1048576,\"tables\":[{\"name\":\"a\",\"spec\":\"s\",\"updates\":1,\"step\":9"
 #define MANIFEST_HEAD MANIFEST_BEGIN("2") ",\"moment\":\"chunk\"}],"
+#define MANIFEST_NOW  MANIFEST_BEGIN("3") ",\"moment\":\"chunk\"}],"
+#define MANIFEST_PART_ENTRY(name, file)                                                            \
+    "{\"name\":\"" name "\",\"file\":\"" file "\",\"bytes\":5,\"crc32c\":6}"
+#define MANIFEST_PART(name, file) "\"parts\":[" MANIFEST_PART_ENTRY(name, file) "],"
 #define MANIFEST_PARAMS                                                                            \
     "\"files\":[{\"name\":\"params-7.safetensors\",\"bytes\":1048577,"                             \
     "\"crc32c\":4294967295,\"blocks\":[1,2]},"
@@ -957,6 +961,18 @@ test_manifest_refuses_nonsense(void **state)
     } cases[] = {
         {MANIFEST_HEAD MANIFEST_PARAMS MANIFEST_STATE, NULL},
         {MANIFEST_BEGIN("1") "}]," MANIFEST_PARAMS MANIFEST_STATE, NULL},
+        {MANIFEST_NOW "\"parts\":[]," MANIFEST_PARAMS MANIFEST_STATE, NULL},
+        {MANIFEST_NOW MANIFEST_PART("r0", "part-7-r0") MANIFEST_PARAMS MANIFEST_STATE, NULL},
+        {MANIFEST_NOW MANIFEST_PARAMS MANIFEST_STATE, "unexpected field"},
+        {MANIFEST_HEAD MANIFEST_PART("r0", "part-7-r0") MANIFEST_PARAMS MANIFEST_STATE,
+         "unexpected field"},
+        {MANIFEST_NOW MANIFEST_PART("r0", "part-6-r0") MANIFEST_PARAMS, "another file"},
+        {MANIFEST_NOW MANIFEST_PART("r0", "../r0") MANIFEST_PARAMS, "another file"},
+        {MANIFEST_NOW MANIFEST_PART("../r0", "part-7-../r0") MANIFEST_PARAMS, "cannot be"},
+        {MANIFEST_NOW MANIFEST_PART(".r0", "part-7-.r0") MANIFEST_PARAMS, "cannot be"},
+        {MANIFEST_NOW "\"parts\":[" MANIFEST_PART_ENTRY("a", "part-7-a") "," MANIFEST_PART_ENTRY(
+             "a", "part-7-a") "]," MANIFEST_PARAMS,
+         "cannot be"},
         {MANIFEST_BEGIN("2") "}]," MANIFEST_PARAMS MANIFEST_STATE, "missing"},
         {MANIFEST_BEGIN("2") ",\"moment\":\"never\"}]," MANIFEST_PARAMS MANIFEST_STATE, "moment"},
         {MANIFEST_BEGIN("1") ",\"moment\":\"step\"}]," MANIFEST_PARAMS MANIFEST_STATE, "expected"},
@@ -977,7 +993,7 @@ test_manifest_refuses_nonsense(void **state)
          "32 bits"},
         {MANIFEST_HEAD "\"files\":[],", "{ expected"},
         {MANIFEST_HEAD, "unexpected field"},
-        {"{\"format\":\"poseidon-checkpoint\",\"version\":3,", "version"},
+        {"{\"format\":\"poseidon-checkpoint\",\"version\":4,", "version"},
         {"{\"format\":\"poseidon-checkpoint\",\"version\":1,\"generation\":8,", "generation"},
         {"{\"format\":\"x\",", "not a manifest"},
         {"{},", "missing"},

@@ -31,6 +31,9 @@ static const struct {
     [PSI_CHECKPOINT_MANIFEST] = {"manifest-", ".json", ".manifest"},
 };
 
+static const char part_prefix[] = "part-";
+static const char part_temporary[] = ".part";
+
 void
 psi_checkpoint_name(char name[PSI_CHECKPOINT_NAME_BYTES], enum psi_checkpoint_kind kind,
                     uint64_t generation)
@@ -51,28 +54,83 @@ psi_checkpoint_temporary_name(char name[PSI_CHECKPOINT_NAME_BYTES], enum psi_che
     }
 }
 
-/* Of a data file: the manifest's is the lock of who writes now. */
+bool
+psi_checkpoint_part_name_fits(const char *name)
+{
+    static const char characters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                     "0123456789._-";
+    const size_t length = strlen(name);
+
+    return length > 0 && length <= PSI_CHECKPOINT_PART_NAME_MAX && name[0] != '.' &&
+           strspn(name, characters) == length;
+}
+
+void
+psi_checkpoint_part_name(char file[PSI_CHECKPOINT_NAME_BYTES], uint64_t generation,
+                         const char *name)
+{
+    snprintf(file, PSI_CHECKPOINT_NAME_BYTES, "%s%llu-%.*s", part_prefix,
+             (unsigned long long)generation, PSI_CHECKPOINT_PART_NAME_MAX, name);
+}
+
+void
+psi_checkpoint_temporary_part_name(char file[PSI_CHECKPOINT_NAME_BYTES], uint64_t token,
+                                   const char *name)
+{
+    snprintf(file, PSI_CHECKPOINT_NAME_BYTES, "%s-%016llx-%.*s.tmp", part_temporary,
+             (unsigned long long)token, PSI_CHECKPOINT_PART_NAME_MAX, name);
+}
+
+static bool
+begins_with(const char *name, const char *prefix)
+{
+    return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+/* Of a data file or a part: the manifest's is the lock of who writes now. */
 static bool
 is_temporary(const char *name)
 {
     static const char suffix[] = ".tmp";
     const size_t length = strlen(name);
+    bool is_ours = begins_with(name, part_temporary) && name[sizeof(part_temporary) - 1] == '-';
 
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
         const size_t prefix = strlen(kinds[kind].temporary);
 
-        if (strncmp(name, kinds[kind].temporary, prefix) == 0 &&
-            (name[prefix] == '-' || name[prefix] == '.') && length > sizeof(suffix) &&
-            strcmp(name + length - sizeof(suffix) + 1, suffix) == 0) {
-            return true;
-        }
+        is_ours = is_ours || (begins_with(name, kinds[kind].temporary) &&
+                              (name[prefix] == '-' || name[prefix] == '.'));
     }
-    return false;
+    return is_ours && length > sizeof(suffix) && length < PSI_CHECKPOINT_NAME_BYTES &&
+           strcmp(name + length - sizeof(suffix) + 1, suffix) == 0;
+}
+
+/* part-N-NAME */
+static bool
+parse_part_name(const char *name, struct psi_generation *generation_p)
+{
+    const char *digits = name + sizeof(part_prefix) - 1;
+    size_t count;
+
+    if (!begins_with(name, part_prefix)) {
+        return false;
+    }
+    count = strspn(digits, "0123456789");
+    if (count < 1 || count > DIGITS_MAX || digits[0] == '0' || digits[count] != '-' ||
+        !psi_checkpoint_part_name_fits(digits + count + 1)) {
+        return false;
+    }
+    generation_p->number = strtoull(digits, NULL, 10);
+    generation_p->kind = PSI_CHECKPOINT_BROUGHT;
+    return true;
 }
 
 static bool
 parse_name(const char *name, struct psi_generation *generation_p)
 {
+    if (parse_part_name(name, generation_p)) {
+        return true;
+    }
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_KINDS; kind++) {
         const size_t prefix = strlen(kinds[kind].prefix);
         const char *digits = name + prefix;
@@ -99,10 +157,14 @@ newest_first(const void *a, const void *b)
     const struct psi_generation *left = a;
     const struct psi_generation *right = b;
 
+    const bool left_first = left->kind == PSI_CHECKPOINT_MANIFEST;
+    const bool right_first = right->kind == PSI_CHECKPOINT_MANIFEST;
+
     if (left->number != right->number) {
         return left->number > right->number ? -1 : 1;
     }
-    return (int)right->kind - (int)left->kind;
+    return left_first != right_first ? (int)right_first - (int)left_first
+                                     : strcmp(left->name, right->name);
 }
 
 static bool
@@ -130,13 +192,12 @@ read_names(DIR *stream, struct psi_generations *generations)
     struct psi_generation generation;
 
     while (errno = 0, (entry = readdir(stream)) != NULL) {
-        if (is_temporary(entry->d_name)) {
-            generation = (struct psi_generation){.kind = PSI_CHECKPOINT_KINDS};
-            snprintf(generation.name, sizeof(generation.name), "%.*s",
-                     PSI_CHECKPOINT_NAME_BYTES - 1, entry->d_name);
-        } else if (!parse_name(entry->d_name, &generation)) {
+        generation = (struct psi_generation){.kind = PSI_CHECKPOINT_TEMPORARY};
+        if (!is_temporary(entry->d_name) && !parse_name(entry->d_name, &generation)) {
             continue;
         }
+        snprintf(generation.name, sizeof(generation.name), "%.*s", PSI_CHECKPOINT_NAME_BYTES - 1,
+                 entry->d_name);
         if (!add(generations, generation)) {
             errno = ENOMEM;
             break;
@@ -189,14 +250,7 @@ psi_generations_next(const struct psi_generations *generations)
 static void
 remove_file(const struct psi_generation *file, const struct psi_directory *directory)
 {
-    char name[PSI_CHECKPOINT_NAME_BYTES];
-
-    if (file->kind == PSI_CHECKPOINT_KINDS) {
-        memcpy(name, file->name, sizeof(name));
-    } else {
-        psi_checkpoint_name(name, file->kind, file->number);
-    }
-    (void)psi_directory_remove(directory, name, NULL);
+    (void)psi_directory_remove(directory, file->name, NULL);
 }
 
 void
@@ -210,7 +264,7 @@ psi_generations_remove_unfinished(const struct psi_generations *generations,
 
         if (file->kind == PSI_CHECKPOINT_MANIFEST) {
             committed = file->number;
-        } else if (file->kind == PSI_CHECKPOINT_KINDS || file->number != committed) {
+        } else if (file->kind == PSI_CHECKPOINT_TEMPORARY || file->number != committed) {
             remove_file(file, directory);
         }
     }
@@ -226,8 +280,19 @@ psi_generations_remove_old(const struct psi_generations *generations,
         const struct psi_generation *file = &generations->list[i];
 
         seen += file->kind == PSI_CHECKPOINT_MANIFEST;
-        if (seen > kept && file->kind != PSI_CHECKPOINT_KINDS && file->number != spared) {
+        if (seen > kept && file->kind != PSI_CHECKPOINT_TEMPORARY && file->number != spared) {
             remove_file(file, directory);
+        }
+    }
+}
+
+void
+psi_generations_remove(const struct psi_generations *generations,
+                       const struct psi_directory *directory, uint64_t number)
+{
+    for (size_t i = 0; i < generations->count; i++) {
+        if (generations->list[i].number == number && number > 0) {
+            remove_file(&generations->list[i], directory);
         }
     }
 }

@@ -3,12 +3,15 @@
  *
  *     params-N.safetensors   values
  *     state-N.safetensors    master values and optimizer state
- *     manifest-N.json        sizes and checksums of the two, and of itself; renamed into place last
+ *     part-N-NAME            what workers brought, if they did
+ *     manifest-N.json        sizes and checksums of all, and of itself; renamed into place last
  *
  * N is the generation. A generation without a manifest was never committed.
  */
 #ifndef PSI_CHECKPOINT_GENERATIONS_H
 #define PSI_CHECKPOINT_GENERATIONS_H
+
+#include <stdbool.h>
 
 #include "checkpoint/directory.h"
 
@@ -17,11 +20,14 @@ enum psi_checkpoint_kind {
     PSI_CHECKPOINT_STATE,
     PSI_CHECKPOINT_MANIFEST,
     PSI_CHECKPOINT_KINDS,
+    PSI_CHECKPOINT_BROUGHT = PSI_CHECKPOINT_KINDS, /* a part of workers */
+    PSI_CHECKPOINT_TEMPORARY,                      /* is being written */
 };
 
 enum {
     PSI_CHECKPOINT_DATA_FILES = PSI_CHECKPOINT_MANIFEST, /* the kinds before it */
-    PSI_CHECKPOINT_NAME_BYTES = 48,
+    PSI_CHECKPOINT_NAME_BYTES = 96,
+    PSI_CHECKPOINT_PART_NAME_MAX = 48,
 };
 
 void psi_checkpoint_name(char name[PSI_CHECKPOINT_NAME_BYTES], enum psi_checkpoint_kind kind,
@@ -32,11 +38,20 @@ void psi_checkpoint_name(char name[PSI_CHECKPOINT_NAME_BYTES], enum psi_checkpoi
 void psi_checkpoint_temporary_name(char name[PSI_CHECKPOINT_NAME_BYTES],
                                    enum psi_checkpoint_kind kind, uint64_t token);
 
+/* May a part of workers be called so? Letters, digits, '.', '_' and '-', the first no '.'. */
+bool psi_checkpoint_part_name_fits(const char *name);
+
+/* The file of a part, and while it is being written. */
+void psi_checkpoint_part_name(char file[PSI_CHECKPOINT_NAME_BYTES], uint64_t generation,
+                              const char *name);
+void psi_checkpoint_temporary_part_name(char file[PSI_CHECKPOINT_NAME_BYTES], uint64_t token,
+                                        const char *name);
+
 /* One file. */
 struct psi_generation {
-    uint64_t number;
-    enum psi_checkpoint_kind kind;        /* PSI_CHECKPOINT_KINDS: one that is being written, ... */
-    char name[PSI_CHECKPOINT_NAME_BYTES]; /* ... by this name; its number is 0 */
+    uint64_t number; /* 0: one that is being written */
+    enum psi_checkpoint_kind kind;
+    char name[PSI_CHECKPOINT_NAME_BYTES];
 };
 
 /* The files of a directory. Thread: owned by its caller. */
@@ -65,5 +80,9 @@ void psi_generations_remove_unfinished(const struct psi_generations *generations
 void psi_generations_remove_old(const struct psi_generations *generations,
                                 const struct psi_directory *directory, uint32_t kept,
                                 uint64_t spared);
+
+/* All files of one. */
+void psi_generations_remove(const struct psi_generations *generations,
+                            const struct psi_directory *directory, uint64_t number);
 
 #endif

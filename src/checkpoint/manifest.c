@@ -18,8 +18,10 @@
 #include "checkpoint/scan.h"
 
 enum {
-    FORMAT_VERSION = 2,
-    FORMAT_VERSION_READ = 1, /* and all since; 1 does not tell a table's moment */
+    FORMAT_VERSION = 3,
+    FORMAT_VERSION_READ = 1,   /* and all since; 1 does not tell a table's moment */
+    FORMAT_VERSION_MOMENT = 2, /* the first that does */
+    FORMAT_VERSION_PARTS = 3,  /* the first with parts of workers */
     TAIL_BYTES = 21,
 };
 
@@ -47,6 +49,7 @@ psi_manifest_fini(struct psi_manifest *manifest)
         free(manifest->files[kind].blocks);
     }
     free(manifest->tables);
+    free(manifest->parts);
     memset(manifest, 0, sizeof(*manifest));
 }
 
@@ -110,6 +113,33 @@ psi_manifest_table(const struct psi_manifest *manifest, const char *name)
         }
     }
     return NULL;
+}
+
+psd_status
+psi_manifest_add_part(struct psi_manifest *manifest, const struct psi_manifest_part *part,
+                      struct psd_error *err)
+{
+    struct psi_manifest_part *parts;
+
+    if (!psi_checkpoint_part_name_fits(part->name)) {
+        return psi_fail(err, PSD_ERR_INVALID, "part '%.60s': not a name for a part", part->name);
+    }
+    if (manifest->part_count == PSI_MANIFEST_PARTS_MAX) {
+        return psi_fail(err, PSD_ERR_INVALID, "part %s: %d are there already", part->name,
+                        PSI_MANIFEST_PARTS_MAX);
+    }
+    for (size_t i = 0; i < manifest->part_count; i++) {
+        if (strcmp(manifest->parts[i].name, part->name) == 0) {
+            return psi_fail(err, PSD_ERR_INVALID, "part %s is there twice", part->name);
+        }
+    }
+    parts = reallocarray(manifest->parts, manifest->part_count + 1, sizeof(*parts));
+    if (parts == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "part %s: no memory", part->name);
+    }
+    manifest->parts = parts;
+    parts[manifest->part_count++] = *part;
+    return PSD_OK;
 }
 
 /* Its last field: the checksum of what comes before. */
@@ -207,10 +237,56 @@ read_tables(struct psi_scan *scan, struct psi_manifest *manifest, uint64_t versi
         read_text(scan, &first_field, "spec", table->spec, sizeof(table->spec));
         table->updates = read_number(scan, &first_field, "updates");
         table->step = read_number(scan, &first_field, "step");
-        if (version > 1) {
+        if (version >= FORMAT_VERSION_MOMENT) {
             table->moment = read_moment(scan, &first_field);
         }
         psi_scan_take(scan, '}');
+    }
+}
+
+/* The file's name follows from the part's: a manifest cannot point elsewhere. */
+static void
+read_part(struct psi_scan *scan, struct psi_manifest *manifest)
+{
+    struct psi_manifest_part part = {0};
+    char expected[PSI_CHECKPOINT_NAME_BYTES];
+    char file[PSI_CHECKPOINT_NAME_BYTES] = "";
+    uint64_t checksum;
+    bool first = true;
+
+    psi_scan_take(scan, '{');
+    read_text(scan, &first, "name", part.name, sizeof(part.name));
+    read_text(scan, &first, "file", file, sizeof(file));
+    part.bytes = read_number(scan, &first, "bytes");
+    checksum = read_number(scan, &first, "crc32c");
+    psi_scan_take(scan, '}');
+    psi_checkpoint_part_name(expected, manifest->generation, part.name);
+    if (strcmp(file, expected) != 0) {
+        psi_scan_fail(scan, "name of another file");
+    }
+    if (checksum > UINT32_MAX) {
+        psi_scan_fail(scan, "checksum beyond 32 bits");
+    }
+    part.checksum = (uint32_t)checksum;
+    if (scan->status == PSD_OK) {
+        switch (psi_manifest_add_part(manifest, &part, NULL)) {
+        case PSD_OK:
+            break;
+        case PSD_ERR_NO_MEMORY:
+            psi_scan_no_memory(scan);
+            break;
+        default:
+            psi_scan_fail(scan, "part that cannot be");
+        }
+    }
+}
+
+static void
+read_parts(struct psi_scan *scan, struct psi_manifest *manifest)
+{
+    psi_scan_take(scan, '[');
+    for (bool first = true; psi_scan_more(scan, ']', &first);) {
+        read_part(scan, manifest);
     }
 }
 
@@ -292,6 +368,9 @@ read_manifest(struct psi_scan *scan, struct psi_manifest *manifest)
     if (read_field(scan, &first, "tables")) {
         read_tables(scan, manifest, version);
     }
+    if (version >= FORMAT_VERSION_PARTS && read_field(scan, &first, "parts")) {
+        read_parts(scan, manifest);
+    }
     if (read_field(scan, &first, "files")) {
         psi_scan_take(scan, '[');
         read_file_entry(scan, &manifest->files[PSI_CHECKPOINT_PARAMS]);
@@ -348,6 +427,16 @@ put_table(FILE *out, const struct psi_manifest_table *table)
             moment_names[table->moment]);
 }
 
+static void
+put_part(FILE *out, const struct psi_manifest *manifest, const struct psi_manifest_part *part)
+{
+    char file[PSI_CHECKPOINT_NAME_BYTES];
+
+    psi_checkpoint_part_name(file, manifest->generation, part->name);
+    fprintf(out, "{\"name\":\"%s\",\"file\":\"%s\",\"bytes\":%llu,\"crc32c\":%u}", part->name, file,
+            (unsigned long long)part->bytes, part->checksum);
+}
+
 /* All but its own checksum. One table or file per line: people read it, too. */
 static void
 put_manifest(FILE *out, const struct psi_manifest *manifest)
@@ -360,6 +449,11 @@ put_manifest(FILE *out, const struct psi_manifest *manifest)
     for (size_t i = 0; i < manifest->table_count; i++) {
         fputs(i > 0 ? ",\n" : "\n", out);
         put_table(out, &manifest->tables[i]);
+    }
+    fputs("],\n\"parts\":[", out);
+    for (size_t i = 0; i < manifest->part_count; i++) {
+        fputs(i > 0 ? ",\n" : "\n", out);
+        put_part(out, manifest, &manifest->parts[i]);
     }
     fputs("],\n\"files\":[", out);
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {

@@ -1,5 +1,6 @@
 /*
- * manifest.h - what a generation consists of: its tables, and the sizes and checksums of its files.
+ * manifest.h - what a generation consists of: its tables, what workers brought along, and the sizes and
+ * checksums of its files.
  * Pure.
  *
  * In the file it is one JSON object, with exactly these fields in exactly this order; the last one
@@ -18,6 +19,7 @@ enum {
     PSI_MANIFEST_BLOCK_BYTES = 1 << 20, /* of a data file: one checksum each */
     PSI_MANIFEST_BYTES_MAX = 1 << 28,
     PSI_MANIFEST_SPEC_MAX = 1024,
+    PSI_MANIFEST_PARTS_MAX = 8192,
 };
 
 /* What of a table is of one and the same moment: all of it, at the step; or each chunk by itself,
@@ -42,12 +44,21 @@ struct psi_manifest_file {
     size_t block_count;
 };
 
+/* A file that workers brought along. What is in it is theirs to know. */
+struct psi_manifest_part {
+    char name[PSI_CHECKPOINT_PART_NAME_MAX + 1];
+    uint64_t bytes;
+    uint32_t checksum;
+};
+
 /* Thread: owned by its caller. */
 struct psi_manifest {
     uint64_t generation;
     uint64_t step;
     struct psi_manifest_table *tables;
     size_t table_count;
+    struct psi_manifest_part *parts;
+    size_t part_count;
     struct psi_manifest_file files[PSI_CHECKPOINT_DATA_FILES];
 };
 
@@ -71,6 +82,10 @@ void psi_manifest_file_zeros(struct psi_manifest_file *file);
 /* NULL: not in the manifest. */
 const struct psi_manifest_table *psi_manifest_table(const struct psi_manifest *manifest,
                                                     const char *name);
+
+/* Another part. PSD_ERR_INVALID: of no such name, of a name that is there, or too many. */
+psd_status psi_manifest_add_part(struct psi_manifest *manifest,
+                                 const struct psi_manifest_part *part, struct psd_error *err);
 
 /*
  * Reads the text of a manifest into an empty one of that generation. What is wrong is

@@ -7,20 +7,24 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/crc32c.h"
 #include "checkpoint/outline.h"
 #include "checkpoint/read.h"
 #include "checkpoint/write.h"
 
-enum { TOKEN = 77, ELEMENTS = 600000 /* several blocks */, DATA = ELEMENTS * 4 };
+enum { TOKEN = 77, BROUGHT = 500, ELEMENTS = 600000 /* several blocks */, DATA = ELEMENTS * 4 };
 
 static void
 clear(const char *path)
@@ -125,8 +129,37 @@ write_heads(struct psi_checkpoint_writer *writer, const struct psi_outline *outl
     }
 }
 
+static uint32_t
+write_brought(const char *path, const char *name)
+{
+    char temporary[PSI_CHECKPOINT_NAME_BYTES];
+    char file[300];
+    uint8_t data[BROUGHT];
+    int fd;
+
+    for (size_t i = 0; i < sizeof(data); i++) {
+        data[i] = (uint8_t)(i * 3 + i / 256);
+    }
+    psi_checkpoint_temporary_part_name(temporary, TOKEN, name);
+    snprintf(file, sizeof(file), "%s/%s", path, temporary);
+    fd = open(file, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, data, sizeof(data)), sizeof(data));
+    close(fd);
+    return psi_crc32c(0, data, sizeof(data));
+}
+
 static void
-save(const char *path, uint64_t step, uint32_t kept)
+bring(struct psi_checkpoint_writer *writer, const char *path, const char *name)
+{
+    struct psi_manifest_part part = {.bytes = BROUGHT, .checksum = write_brought(path, name)};
+
+    snprintf(part.name, sizeof(part.name), "%s", name);
+    assert_int_equal(psi_checkpoint_bring(writer, &part, NULL), PSD_OK);
+}
+
+static void
+save_with(const char *path, uint64_t step, uint32_t kept, const char *brought)
 {
     const struct psi_manifest_table table = {.name = "w", .spec = "f32[1]", .step = step};
     struct psi_outline outline = outline_of(step);
@@ -145,8 +178,127 @@ save(const char *path, uint64_t step, uint32_t kept)
         }
         psi_part_writer_fini(&parts[i]);
     }
+    if (brought != NULL) {
+        bring(writer, path, brought);
+    }
     assert_int_equal(psi_checkpoint_commit(writer, step, &table, 1, NULL), PSD_OK);
     psi_checkpoint_writer_destroy(writer);
+    psi_outline_fini(&outline);
+}
+
+static void
+save(const char *path, uint64_t step, uint32_t kept)
+{
+    save_with(path, step, kept, NULL);
+}
+
+static bool
+is_there(const char *path, const char *name)
+{
+    char file[300];
+
+    snprintf(file, sizeof(file), "%s/%s", path, name);
+    return access(file, F_OK) == 0;
+}
+
+/* The step of the newest generation that is intact; 0: none. */
+static uint64_t
+newest_step(const char *path)
+{
+    struct psi_checkpoint *checkpoint;
+    struct psd_error err = {0};
+    uint64_t step;
+
+    if (psi_checkpoint_open(&psi_disk_system, path, &checkpoint, &err) != PSD_OK) {
+        return 0;
+    }
+    step = checkpoint->manifest.step;
+    psi_checkpoint_destroy(checkpoint);
+    return step;
+}
+
+/* If this fails, what workers brought is not part of the generation: it is lost, damaged without
+ * notice, or stays when the generation goes. */
+static void
+test_parts_of_workers_belong_to_the_generation(void **state)
+{
+    struct psi_checkpoint *checkpoint;
+    struct psd_error err = {0};
+    char file[300];
+    int fd;
+
+    save(*state, 1, 2);
+    save_with(*state, 2, 2, "model.safetensors");
+    assert_int_equal(psi_checkpoint_open(&psi_disk_system, *state, &checkpoint, &err), PSD_OK);
+    assert_int_equal(checkpoint->manifest.part_count, 1);
+    assert_string_equal(checkpoint->manifest.parts[0].name, "model.safetensors");
+    assert_int_equal(checkpoint->manifest.parts[0].bytes, BROUGHT);
+    psi_checkpoint_destroy(checkpoint);
+
+    snprintf(file, sizeof(file), "%s/part-2-model.safetensors", (const char *)*state);
+    fd = open(file, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    for (size_t bit = 0; bit < BROUGHT * 8; bit++) {
+        uint8_t byte;
+
+        assert_int_equal(pread(fd, &byte, 1, (off_t)(bit / 8)), 1);
+        byte ^= (uint8_t)(1u << bit % 8);
+        assert_int_equal(pwrite(fd, &byte, 1, (off_t)(bit / 8)), 1);
+        if (bit / 8 % 50 == 0 || bit % 8 == bit / 8 % 8) {
+            assert_int_equal(newest_step(*state), 1);
+        }
+        byte ^= (uint8_t)(1u << bit % 8);
+        assert_int_equal(pwrite(fd, &byte, 1, (off_t)(bit / 8)), 1);
+    }
+    assert_int_equal(newest_step(*state), 2);
+    for (off_t length = BROUGHT + 1; length >= 0; length -= length == BROUGHT + 1 ? 2 : 1) {
+        assert_int_equal(ftruncate(fd, length), 0);
+        assert_int_equal(newest_step(*state), 1);
+    }
+    close(fd);
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(newest_step(*state), 1);
+    save_with(*state, 3, 2, "a");
+    save(*state, 4, 2);
+    assert_true(is_there(*state, "part-3-a"));
+    save(*state, 5, 2);
+    assert_false(is_there(*state, "part-3-a"));
+    clear(*state);
+}
+
+/* If this fails, a part of another length than its worker says is committed, or one that was given
+ * up stays behind. */
+static void
+test_parts_of_workers_are_given_up_with_the_rest(void **state)
+{
+    const struct psi_manifest_table table = {.name = "w", .spec = "f32[1]", .step = 3};
+    const struct psi_manifest_part wrong = {.name = "a/b"};
+    struct psi_manifest_part part = {.name = "a", .bytes = BROUGHT + 1};
+    struct psi_outline outline = outline_of(3);
+    struct psi_checkpoint_writer *writer;
+    struct psi_part_writer parts[2];
+    struct psd_error err = {0};
+
+    assert_int_equal(psi_checkpoint_writer_share(&psi_disk_system, *state, outline.bytes, TOKEN, 2,
+                                                 &writer, NULL),
+                     PSD_OK);
+    write_parts(*state, &outline, parts);
+    write_heads(writer, &outline);
+    for (unsigned i = 0; i < 2; i++) {
+        psi_checkpoint_count(writer, PSI_CHECKPOINT_PARAMS, &parts[i].sums[PSI_CHECKPOINT_PARAMS],
+                             parts[i].written[PSI_CHECKPOINT_PARAMS]);
+        psi_part_writer_fini(&parts[i]);
+    }
+    bring(writer, *state, "b");
+    write_brought(*state, "a");
+    assert_int_equal(psi_checkpoint_bring(writer, &wrong, &err), PSD_ERR_INVALID);
+    assert_int_equal(psi_checkpoint_bring(writer, &part, &err), PSD_OK);
+    assert_int_equal(psi_checkpoint_bring(writer, &part, &err), PSD_ERR_INVALID);
+    assert_int_equal(psi_checkpoint_commit(writer, 3, &table, 1, &err), PSD_ERR_IO);
+    assert_non_null(strstr(err.text, "its worker says 501"));
+    psi_checkpoint_writer_destroy(writer);
+    assert_int_equal(rmdir(*state), 0); /* nothing is left */
+    assert_int_equal(mkdir(*state, 0700), 0);
     psi_outline_fini(&outline);
 }
 
@@ -331,6 +483,8 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parts_make_a_whole),
+        cmocka_unit_test(test_parts_of_workers_belong_to_the_generation),
+        cmocka_unit_test(test_parts_of_workers_are_given_up_with_the_rest),
         cmocka_unit_test(test_late_writer_reaches_no_other_generation),
         cmocka_unit_test(test_part_that_is_not_written_is_told),
         cmocka_unit_test(test_as_many_are_kept_as_asked_for),

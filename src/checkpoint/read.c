@@ -178,6 +178,43 @@ open_file(struct psi_checkpoint *checkpoint, const struct psi_directory *directo
     return status == PSD_OK ? read_head(checkpoint, kind, err) : status;
 }
 
+/* A part of workers: its size, and all of its bytes. */
+static psd_status
+check_part(const struct psi_checkpoint *checkpoint, const struct psi_directory *directory,
+           const struct psi_manifest_part *part, bool verify, struct psd_error *err)
+{
+    char name[PSI_CHECKPOINT_NAME_BYTES];
+    uint32_t checksum = 0;
+    uint64_t bytes = 0;
+    int fd = -1;
+    psd_status status;
+
+    psi_checkpoint_part_name(name, checkpoint->manifest.generation, part->name);
+    status = open_input(directory, name, &fd, &bytes, err);
+    if (status == PSD_OK && bytes != part->bytes) {
+        status = psi_fail(err, PSD_ERR_CORRUPT, "%s/%s: %llu bytes, the manifest says %llu",
+                          checkpoint->path, name, (unsigned long long)bytes,
+                          (unsigned long long)part->bytes);
+    }
+    for (uint64_t at = 0; verify && at < bytes && status == PSD_OK;) {
+        const size_t count =
+            bytes - at < PSI_MANIFEST_BLOCK_BYTES ? (size_t)(bytes - at) : PSI_MANIFEST_BLOCK_BYTES;
+
+        if (psi_disk_read(checkpoint->disk, fd, checkpoint->block, count, at) != 0) {
+            status = read_failed(err, "read", checkpoint->path, name);
+        } else {
+            checksum = psi_crc32c(checksum, checkpoint->block, count);
+        }
+        at += count;
+    }
+    if (status == PSD_OK && verify && checksum != part->checksum) {
+        status = psi_fail(err, PSD_ERR_CORRUPT, "%s/%s: damaged: checksum does not match",
+                          checkpoint->path, name);
+    }
+    psi_disk_close(&fd);
+    return status;
+}
+
 psd_status
 psi_checkpoint_read(struct psi_checkpoint *checkpoint, enum psi_checkpoint_kind kind,
                     const struct psi_tensor *tensor, uint64_t first, size_t bytes, void *to,
@@ -273,6 +310,9 @@ open_generation(const struct psi_directory *directory, uint64_t generation, bool
     status = open_manifest(&checkpoint->manifest, directory, err);
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES && status == PSD_OK; kind++) {
         status = open_file(checkpoint, directory, (enum psi_checkpoint_kind)kind, verify, err);
+    }
+    for (size_t i = 0; i < checkpoint->manifest.part_count && status == PSD_OK; i++) {
+        status = check_part(checkpoint, directory, &checkpoint->manifest.parts[i], verify, err);
     }
     if (status != PSD_OK) {
         psi_checkpoint_destroy(checkpoint);

@@ -12,9 +12,11 @@
 #include "checkpoint/write.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/crc32c.h"
 #include "base/fail.h"
@@ -37,6 +39,7 @@ struct psi_checkpoint_writer {
     uint64_t token; /* of what others write into; 0: nobody does */
     uint32_t kept;
     uint64_t spared; /* is not removed, however old; 0: none */
+    bool committed;
     struct psi_manifest manifest;
     struct output outputs[PSI_CHECKPOINT_KINDS];
 };
@@ -209,6 +212,19 @@ discard(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind,
     }
 }
 
+static void
+discard_parts(struct psi_checkpoint_writer *writer)
+{
+    for (size_t i = 0; !writer->committed && i < writer->manifest.part_count; i++) {
+        char file[PSI_CHECKPOINT_NAME_BYTES];
+
+        psi_checkpoint_part_name(file, writer->manifest.generation, writer->manifest.parts[i].name);
+        (void)psi_directory_remove(&writer->directory, file, NULL);
+        psi_checkpoint_temporary_part_name(file, writer->token, writer->manifest.parts[i].name);
+        (void)psi_directory_remove(&writer->directory, file, NULL);
+    }
+}
+
 void
 psi_checkpoint_writer_destroy(struct psi_checkpoint_writer *writer)
 {
@@ -216,6 +232,7 @@ psi_checkpoint_writer_destroy(struct psi_checkpoint_writer *writer)
         return;
     }
     discard(writer, PSI_CHECKPOINT_MANIFEST, OUTPUT_NAMED);
+    discard_parts(writer);
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
         discard(writer, (enum psi_checkpoint_kind)kind, OUTPUT_NAMED);
         discard(writer, (enum psi_checkpoint_kind)kind, OUTPUT_TEMPORARY);
@@ -301,6 +318,65 @@ publish(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind, str
     return PSD_OK;
 }
 
+/* A part is as long as was told, and gets its name. */
+static psd_status
+publish_part(const struct psi_checkpoint_writer *writer, const struct psi_manifest_part *part,
+             struct psd_error *err)
+{
+    const struct psi_directory *directory = &writer->directory;
+    const struct psi_disk *disk = directory->disk;
+    char temporary[PSI_CHECKPOINT_NAME_BYTES];
+    char file[PSI_CHECKPOINT_NAME_BYTES];
+    struct stat stat;
+    int fd;
+    int code;
+
+    psi_checkpoint_temporary_part_name(temporary, writer->token, part->name);
+    psi_checkpoint_part_name(file, writer->manifest.generation, part->name);
+    fd = psi_disk_open(disk, directory->fd, temporary, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        return psi_fail_errno(err, PSD_ERR_IO, "open %s/%s, which a worker has made there",
+                              directory->path, temporary);
+    }
+    code = fstat(fd, &stat) != 0 ? -1 : psi_disk_sync(disk, fd);
+    psi_disk_close(&fd);
+    if (code == 0 && (uint64_t)stat.st_size != part->bytes) {
+        return psi_fail(err, PSD_ERR_IO, "%s/%s: %llu bytes, its worker says %llu", directory->path,
+                        temporary, (unsigned long long)stat.st_size,
+                        (unsigned long long)part->bytes);
+    }
+    if (code == 0) {
+        code = disk->rename(disk->self, directory->fd, temporary, file);
+    }
+    return code == 0 ? PSD_OK
+                     : psi_fail_errno(err, PSD_ERR_IO, "sync %s/%s and name it %s", directory->path,
+                                      temporary, file);
+}
+
+static psd_status
+publish_parts(const struct psi_checkpoint_writer *writer, struct psd_error *err)
+{
+    const struct psi_directory *directory = &writer->directory;
+    psd_status status = PSD_OK;
+
+    for (size_t i = 0; i < writer->manifest.part_count && status == PSD_OK; i++) {
+        status = publish_part(writer, &writer->manifest.parts[i], err);
+    }
+    if (status == PSD_OK && writer->manifest.part_count > 0 &&
+        psi_disk_sync_directory(directory->disk, directory->fd) != 0) {
+        status = psi_fail_errno(err, PSD_ERR_IO, "sync directory %s for parts of workers",
+                                directory->path);
+    }
+    return status;
+}
+
+psd_status
+psi_checkpoint_bring(struct psi_checkpoint_writer *writer, const struct psi_manifest_part *part,
+                     struct psd_error *err)
+{
+    return psi_manifest_add_part(&writer->manifest, part, err);
+}
+
 static psd_status
 set_tables(struct psi_manifest *manifest, const struct psi_manifest_table *tables, size_t count,
            struct psd_error *err)
@@ -361,6 +437,9 @@ psi_checkpoint_commit(struct psi_checkpoint_writer *writer, uint64_t step,
         status = publish(writer, (enum psi_checkpoint_kind)kind, err);
     }
     if (status == PSD_OK) {
+        status = publish_parts(writer, err);
+    }
+    if (status == PSD_OK) {
         status = write_manifest(writer, err);
     }
     if (status != PSD_OK) {
@@ -369,6 +448,7 @@ psi_checkpoint_commit(struct psi_checkpoint_writer *writer, uint64_t step,
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_KINDS; kind++) {
         writer->outputs[kind].state = OUTPUT_ABSENT; /* no longer ours to discard */
     }
+    writer->committed = true;
     remove_old(&writer->directory, writer->kept, writer->spared);
     return PSD_OK;
 }

@@ -36,6 +36,14 @@ psd_status psi_checkpoint_writer_share(const struct psi_disk *disk, const char *
 void psi_checkpoint_count(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind,
                           const struct psi_manifest_file *sums, uint64_t written);
 
+/*
+ * Another process has written a part of its own, whole and synced, as
+ * psi_checkpoint_temporary_part_name() says with this generation's token. The commit gives it its
+ * name and lists it; a generation that is given up takes it along. PSD_ERR_INVALID: the name.
+ */
+psd_status psi_checkpoint_bring(struct psi_checkpoint_writer *writer,
+                                const struct psi_manifest_part *part, struct psd_error *err);
+
 /* The commit does not remove that generation, though it is none of those kept: somebody needs it. */
 void psi_checkpoint_spare(struct psi_checkpoint_writer *writer, uint64_t generation);
 

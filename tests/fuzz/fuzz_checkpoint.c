@@ -116,6 +116,10 @@ check_again(const struct psi_manifest *manifest)
     for (size_t i = 0; i < again.table_count; i++) {
         psi_assert(memcmp(&again.tables[i], &manifest->tables[i], sizeof(again.tables[i])) == 0);
     }
+    psi_assert(again.part_count == manifest->part_count);
+    for (size_t i = 0; i < again.part_count; i++) {
+        psi_assert(memcmp(&again.parts[i], &manifest->parts[i], sizeof(again.parts[i])) == 0);
+    }
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
         const struct psi_manifest_file *file = &manifest->files[kind];
 

@@ -97,6 +97,9 @@ find(const char *path, int directory, struct finding *finding)
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
         finding->bytes += checkpoint->manifest.files[kind].bytes;
     }
+    for (size_t i = 0; i < checkpoint->manifest.part_count; i++) {
+        finding->bytes += checkpoint->manifest.parts[i].bytes;
+    }
     psi_checkpoint_destroy(checkpoint);
 }
 
@@ -238,6 +241,14 @@ show(const char *path, struct psd_error *err)
                    record->moment == PSI_MANIFEST_MOMENT_STEP ? "the table" : "each chunk");
         table_cell(&table, "%s", record->spec);
     }
+    for (size_t i = 0; i < checkpoint->manifest.part_count; i++) {
+        const struct psi_manifest_part *part = &checkpoint->manifest.parts[i];
+
+        table_cell(&table, "%s", part->name);
+        table_cell(&table, "-");
+        table_cell(&table, "the part");
+        table_cell(&table, "brought by workers: %" PRIu64 " bytes", part->bytes);
+    }
     table_print(&table, stdout);
     table_fini(&table);
     psi_checkpoint_destroy(checkpoint);
@@ -279,14 +290,10 @@ check_unused(const struct psi_directory *directory, struct psd_error *err)
 }
 
 static void
-remove_generation(const struct psi_directory *directory, const struct finding *finding)
+remove_generation(const struct psi_directory *directory, const struct psi_generations *generations,
+                  const struct finding *finding)
 {
-    for (unsigned kind = PSI_CHECKPOINT_KINDS; kind-- > 0;) { /* the manifest first */
-        char name[PSI_CHECKPOINT_NAME_BYTES];
-
-        psi_checkpoint_name(name, (enum psi_checkpoint_kind)kind, finding->number);
-        (void)psi_directory_remove(directory, name, NULL);
-    }
+    psi_generations_remove(generations, directory, finding->number);
     printf("removed generation %" PRIu64 " (%s)\n", finding->number,
            finding->intact ? "intact" : finding->error.text);
 }
@@ -297,6 +304,7 @@ prune(const char *path, struct psd_error *err)
 {
     const uint32_t keep = given.keep > 0 ? given.keep : PSI_GENERATIONS_KEPT;
     struct psi_directory directory;
+    struct psi_generations generations;
     struct findings findings;
     uint32_t intact = 0;
 
@@ -307,17 +315,19 @@ prune(const char *path, struct psd_error *err)
         free(findings.list);
         return refuse(err);
     }
-    if (check_unused(&directory, err) != PSD_OK) {
+    if (check_unused(&directory, err) != PSD_OK ||
+        psi_generations_init(&generations, &directory, err) != PSD_OK) {
         psi_directory_close(&directory);
         free(findings.list);
         return refuse(err);
     }
     for (size_t i = 0; i < findings.count; i++) {
         if (intact >= keep) {
-            remove_generation(&directory, &findings.list[i]);
+            remove_generation(&directory, &generations, &findings.list[i]);
         }
         intact += findings.list[i].intact;
     }
+    psi_generations_fini(&generations);
     psi_directory_close(&directory);
     free(findings.list);
     return 0;
