@@ -347,7 +347,7 @@ ask_again(struct lane *lane, const struct chunk *chunk, const struct parked *pus
 
 /* A push that came before its round: when that is open it is asked for again, which is no answer.
  * Without backup workers only a chunk that was being adopted has such pushes, and no reason to wait
- * for another round. */
+ * for another round; and a worker that has joined, which waits until the others are at its first step. */
 static bool
 early_is_over(struct lane *lane, const struct chunk *chunk, const struct parked *parked)
 {
@@ -358,7 +358,8 @@ early_is_over(struct lane *lane, const struct chunk *chunk, const struct parked 
         ask_again(lane, chunk, parked);
         return true;
     }
-    if (chunk->table->rule.backup == 0) {
+    if (chunk->table->rule.backup == 0 &&
+        parked->step != chunk->table->members.joined_at[parked->rank]) {
         answer_too_early(lane, parked->sender, parked->request, chunk, parked->step);
         return true;
     }

@@ -127,6 +127,35 @@ test_one_that_is_early_waits_for_its_step(void **state)
     lane_bed_stop(bed);
 }
 
+/* If this fails, a worker whose first step is that of another table, which is ahead, is told that it came too early when
+ * this table comes nearer. */
+static void
+test_one_that_is_early_by_several_steps_waits(void **state)
+{
+    struct lane_bed *bed = lane_bed_start_elastic(3, 2, PSI_DEATH_FAIL);
+
+    (void)state;
+    open_means(bed, 0);
+    push(bed, 0, 0, 1);
+    push(bed, 1, 0, 1);
+    assert_int_equal(propose_join(bed, 2), 2);
+    commit_join(bed, 2, TABLE, 4);
+    push(bed, 2, 4, 4);
+    for (uint64_t step = 1; step < 4; step++) {
+        assert_null(hear(bed->worker[2], PSI_FRAME_ACK));
+        push(bed, 0, step, 1);
+        push(bed, 1, step, 1);
+    }
+    assert_int_equal(version(bed), 4);
+    assert_non_null(hear(bed->worker[2], PSI_FRAME_RESEND));
+    push(bed, 0, 4, 1);
+    push(bed, 1, 4, 1);
+    push(bed, 2, 4, 4);
+    assert_int_equal(version(bed), 5);
+    assert_int_equal(hear(bed->worker[2], PSI_FRAME_ACK)->frame.status, PSD_OK);
+    lane_bed_stop(bed);
+}
+
 /* If this fails, a worker that joins before anybody trains misses the first steps. */
 static void
 test_nothing_has_begun(void **state)
@@ -247,6 +276,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_promised_is_not_closed),
         cmocka_unit_test(test_one_that_is_early_waits_for_its_step),
+        cmocka_unit_test(test_one_that_is_early_by_several_steps_waits),
         cmocka_unit_test(test_nothing_has_begun),
         cmocka_unit_test(test_all_others_have_left),
         cmocka_unit_test(test_who_joined_is_known_without_that_view),
