@@ -546,6 +546,52 @@ PSD_API psd_status psd_save(psd_context *context, const char *directory, uint64_
  */
 PSD_API psd_status psd_load(psd_context *context, const char *directory, uint64_t *step_p);
 
+/* ------------------------------------------------------------ a worker's part of checkpoints --- */
+
+/*
+ * Servers save update tables by themselves (docs/checkpoints.md). What a worker has itself, such as the
+ * weights of a job whose tables are sums, joins the same checkpoint as a file of its own:
+ *
+ *     at = psd_checkpoint_due(context, step);                    (before each step, with its number)
+ *     if (at == step)
+ *         psd_checkpoint_part(context, step, data, bytes);       (perhaps in another thread)
+ *
+ * The part of rank 0 is what counts; of other ranks none is wanted. No part, no checkpoint.
+ */
+#define PSD_CHECKPOINT_NONE UINT64_MAX /* none is wanted */
+#define PSD_CHECKPOINT_EPOCH                                                                       \
+    (UINT64_MAX - 1) /* one is wanted at the end of the epoch, whatever its step */
+
+/*
+ * psd_checkpoint_due - at which step a part is wanted of a worker that has made `step` steps. Where
+ * the job has no update tables, that is later than `step` when it is first said, so that ranks can
+ * agree. From the first call on the master counts on this worker. Never waits.
+ */
+PSD_API uint64_t psd_checkpoint_due(psd_context *context, uint64_t step);
+
+/*
+ * psd_checkpoint_part - write this worker's part, as it was after `step` steps, and wait until it is on the
+ * disk. The format is the caller's: safetensors is what psd_run checkpoint shows. The checkpoint is
+ * committed when the servers have written theirs.
+ *
+ * PSD_ERR_STATE: none of this step is wanted, or not any more. PSD_ERR_IO: the file and the reason;
+ * the master says so, too, and tries again later. The checkpoints before it are intact.
+ */
+PSD_API psd_status psd_checkpoint_part(psd_context *context, uint64_t step, const void *data,
+                                       size_t bytes);
+
+/*
+ * psd_checkpoint_resumed - the part of rank 0 of the checkpoint that this job goes on from
+ * (psd_run --resume; PSD_RESUME and PSD_RESUME_GENERATION in the environment), every byte of it checked. Any rank may
+ * ask. *bytes_p says how large it is, *step_p of which step; at most `capacity` bytes are written to
+ * data (may be NULL with 0): ask twice.
+ *
+ * PSD_ERR_STATE: the job begins anew, or no worker has given a part. PSD_ERR_CORRUPT, PSD_ERR_IO: the file
+ * and the reason.
+ */
+PSD_API psd_status psd_checkpoint_resumed(psd_context *context, void *data, size_t capacity,
+                                          size_t *bytes_p, uint64_t *step_p);
+
 /* --------------------------------------------- state of PSD_USE_SUM jobs, for replacements --- */
 
 /* A piece of memory that every worker has: weights, optimizer state. */

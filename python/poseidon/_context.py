@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from ctypes import byref, c_size_t, c_uint64, c_void_p, sizeof
+from ctypes import byref, c_char, c_size_t, c_uint64, c_void_p, sizeof
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from ._watcher import Watcher
 if TYPE_CHECKING:
     from ._table import Table
 
+CHECKPOINT_NONE, CHECKPOINT_EPOCH = 2**64 - 1, 2**64 - 2
 _NODES_MAX = 1024 + 256 + 1
 _DRAIN_S = 1800.0  # for transfers under way when a worker leaves: as long as frameworks wait
 
@@ -217,6 +218,32 @@ class Context:
         for table in self._tables.values():
             table._resume(step.value)
         return step.value
+
+    # ---- this worker's part of checkpoints
+
+    def checkpoint_due(self, step: int) -> int:
+        """The step at which psd_run --checkpoint wants a part of this worker, which has made `step` steps;
+        CHECKPOINT_NONE, or CHECKPOINT_EPOCH: at the end of this epoch. Rank 0's part is what counts. Never waits."""
+        return library().psd_checkpoint_due(self._check(), step)
+
+    def checkpoint_part(self, step: int, data: bytes | bytearray) -> None:
+        """Writes this worker's part as it was after that step, and waits until it is on the disk: any thread may call it."""
+        memory = (c_char * len(data)).from_buffer(data) if isinstance(data, bytearray) else data
+        check(library().psd_checkpoint_part(self._check(), step, memory, len(data)))
+
+    def checkpoint_resumed(self) -> tuple[int, bytearray] | None:
+        """The step and the part of rank 0 of the checkpoint that this job goes on from (psd_run --resume); None: it
+        begins anew, or there is no part in it."""
+        size, step = c_size_t(), c_uint64()
+        try:
+            check(library().psd_checkpoint_resumed(self._check(), None, 0, byref(size), byref(step)))
+        except StateError:
+            self._check()
+            return None
+        data = bytearray(size.value)
+        memory = (c_char * len(data)).from_buffer(data)
+        check(library().psd_checkpoint_resumed(self._check(), memory, len(data), byref(size), byref(step)))
+        return step.value, data
 
     # ---- memory
 

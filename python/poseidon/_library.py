@@ -70,6 +70,10 @@ _PROTOTYPES = {
     "psd_mark": (c_int, [c_void_p, c_uint64, c_char_p, c_uint64, c_uint64]),
     "psd_nodes": (c_int, [c_void_p, POINTER(NodeInfo), c_size_t, c_size_t, POINTER(c_size_t)]),
     "psd_save": (c_int, [c_void_p, c_char_p, c_uint64]),
+    "psd_checkpoint_due": (c_uint64, [c_void_p, c_uint64]),
+    "psd_checkpoint_part": (c_int, [c_void_p, c_uint64, c_void_p, c_size_t]),
+    "psd_checkpoint_resumed": (c_int, [c_void_p, c_void_p, c_size_t, POINTER(c_size_t),
+                                       POINTER(c_uint64)]),
     "psd_load": (c_int, [c_void_p, c_char_p, POINTER(c_uint64)]),
 }
 

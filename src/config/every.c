@@ -29,9 +29,8 @@ psi_every_parse(const char *where, const char *text, struct psi_every *every_p,
     const char *unit = text + digits + strspn(text + digits, " ");
 
     if (strcmp(text, "epoch") == 0) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "%s epoch: servers know steps and not epochs; give 1000steps, or 10m",
-                        where);
+        *every_p = (struct psi_every){.epoch = true};
+        return PSD_OK;
     }
     for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
         if (digits > 0 && digits <= DIGITS_MAX && number > 0 && strcmp(unit, units[i].word) == 0 &&
@@ -42,6 +41,7 @@ psi_every_parse(const char *where, const char *text, struct psi_every *every_p,
         }
     }
     return psi_fail(err, PSD_ERR_INVALID,
-                    "%s %.64s: expected a time such as 90s, 10m or 2h, or steps, such as 1000steps",
+                    "%s %.64s: expected a time such as 90s, 10m or 2h, steps such as 1000steps, or "
+                    "epoch",
                     where, text);
 }

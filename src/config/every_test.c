@@ -39,9 +39,10 @@ test_every_reads_times_and_steps(void **state)
 static void
 test_every_refuses_the_rest(void **state)
 {
-    static const char *const texts[] = {"",           "m",        "10", "0s",    "-1s",
-                                        "1.5h",       "10 miles", "5M", "epoch", "99999999999steps",
-                                        "999999999h", "5mm"};
+    static const char *const texts[] = {
+        "",           "m",        "10", "0s",     "-1s",
+        "1.5h",       "10 miles", "5M", "epochs", "99999999999steps",
+        "999999999h", "5mm"};
     struct psi_every every;
     struct psd_error err;
 

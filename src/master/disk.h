@@ -16,6 +16,8 @@ struct master_generation {
     struct psi_manifest_file
         sums[PSI_CHECKPOINT_DATA_FILES];         /* what servers add to the checksums */
     uint64_t written[PSI_CHECKPOINT_DATA_FILES]; /* by them */
+    bool has_part;                               /* worker 0 has brought one */
+    struct psi_manifest_part part;
 };
 
 void master_generation_destroy(struct master_generation *generation); /* NULL is allowed */

@@ -136,6 +136,9 @@ do_commit(struct master_files *files, const struct master_generation *generation
         psi_checkpoint_count(files->writer, (enum psi_checkpoint_kind)kind, &generation->sums[kind],
                              generation->written[kind]);
     }
+    if (status == PSD_OK && generation->has_part) {
+        status = psi_checkpoint_bring(files->writer, &generation->part, err);
+    }
     if (status == PSD_OK) {
         *number_p = psi_checkpoint_generation(files->writer);
         status = psi_checkpoint_commit(files->writer, generation->step, generation->tables,

@@ -42,9 +42,11 @@ struct master_config {
     void (*tell)(void *context, const struct psi_tiding *tiding);
     void *tell_context;
     const struct master_disk
-        *disk;                 /* (optional) for checkpoints; outlives the master. One begins */
-    uint64_t checkpoint_ms;    /* ... so long after the last began; or */
-    uint64_t checkpoint_steps; /* ... at every so many-th step; the other is 0 */
+        *disk;                   /* (optional) for checkpoints; outlives the master. One begins */
+    uint64_t checkpoint_ms;      /* ... so long after the last began; or */
+    uint64_t checkpoint_steps;   /* ... at every so many-th step; or */
+    bool checkpoint_epochs;      /* ... at the end of each epoch; the others are 0 */
+    const char *checkpoint_path; /* for workers; outlives the master */
     const struct psi_checkpoint *resumed; /* (optional) the job goes on from; outlives the master */
     bool heeds;               /* ... and whoever it is says PSI_WORD_ALL to a later life */
     uint64_t (*cpu_ns)(void); /* what this process has used (optional): metrics */

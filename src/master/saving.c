@@ -25,20 +25,6 @@ enum {
     MARGIN_MAX = 1 << 20,
 };
 
-void
-master_generation_destroy(struct master_generation *generation)
-{
-    if (generation == NULL) {
-        return;
-    }
-    psi_outline_fini(&generation->outline);
-    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
-        free(generation->sums[kind].blocks);
-    }
-    free(generation->tables);
-    free(generation);
-}
-
 static uint64_t
 interval_ns(const struct master *master)
 {
@@ -60,12 +46,20 @@ send_order(struct master *master, struct member *lane, const struct psi_order *o
 }
 
 /* No order of an earlier life of the master has the same number. */
+void
+master_saving_number(struct master *master)
+{
+    struct saving *saving = &master->saving;
+
+    saving->number = (uint64_t)master->config.term << 32 | ++saving->orders;
+}
+
 static void
 send_to_all(struct master *master, const struct psi_order *order)
 {
     struct saving *saving = &master->saving;
 
-    saving->number = (uint64_t)master->config.term << 32 | ++saving->orders;
+    master_saving_number(master);
     saving->left = master->places;
     memset(saving->place, 0, sizeof(saving->place));
     for (uint32_t place = 0; place < master->places; place++) {
@@ -81,6 +75,7 @@ forget(struct master *master)
 
     if (saving->stage == SAVING_ORDERED || saving->stage == SAVING_COMMITTING) {
         send_to_all(master, &none); /* their copies are memory */
+        master_part_drop(master);
     }
     if (saving->stage != SAVING_IDLE) {
         master->config.disk->drop(master->config.disk->self);
@@ -129,8 +124,8 @@ tell_saved(struct master *master, uint64_t step)
 }
 
 /* One line now, and one when it works again. */
-static void
-fail(struct master *master, const char *text)
+void
+master_saving_fail(struct master *master, const char *text)
 {
     struct saving *saving = &master->saving;
     const uint64_t wait_ns =
@@ -153,58 +148,6 @@ fail(struct master *master, const char *text)
 
 /* ------------------------------------------------------------------------------- beginning --- */
 
-static int
-by_name(const void *a, const void *b)
-{
-    const struct table *const *left = a;
-    const struct table *const *right = b;
-
-    return strcmp((*left)->spec.name, (*right)->spec.name);
-}
-
-/* The update tables, by name. NULL: there is none, or one is being opened, or no memory. */
-static const struct table **
-list_tables(const struct master *master, size_t *count_p)
-{
-    const struct table **list = calloc(master->tables + 1, sizeof(list[0]));
-    size_t count = 0;
-    bool settled = list != NULL;
-
-    for (uint32_t id = 0; settled && id < master->tables; id++) {
-        const struct table *table = master->table[id];
-
-        settled = table->state != TABLE_OPENING;
-        if (table->state == TABLE_READY && table->spec.use == PSD_USE_UPDATE) {
-            list[count++] = table;
-        }
-    }
-    if (!settled || count == 0) {
-        free(list);
-        return NULL;
-    }
-    qsort(list, count, sizeof(list[0]), by_name);
-    *count_p = count;
-    return list;
-}
-
-static psd_status
-make_outline(const struct table **list, size_t count, uint64_t step, struct psi_outline *outline_p,
-             struct psd_error *err)
-{
-    const struct psi_spec **specs = calloc(count, sizeof(specs[0]));
-    psd_status status =
-        specs == NULL ? psi_fail(err, PSD_ERR_NO_MEMORY, "checkpoint: no memory") : PSD_OK;
-
-    for (size_t i = 0; i < count && status == PSD_OK; i++) {
-        specs[i] = &list[i]->spec;
-    }
-    if (status == PSD_OK) {
-        status = psi_outline_init(outline_p, specs, count, step, err);
-    }
-    free(specs);
-    return status;
-}
-
 static bool
 all_are_here(const struct master *master)
 {
@@ -216,19 +159,6 @@ all_are_here(const struct master *master)
     return master->change.stage == STAGE_IDLE && master->view.id > 0;
 }
 
-/* Is there a table that could be saved, if not now? */
-static bool
-has_tables(const struct master *master)
-{
-    uint32_t id = 0;
-
-    while (id < master->tables && (master->table[id]->spec.use != PSD_USE_UPDATE ||
-                                   master->table[id]->state == TABLE_DROPPED)) {
-        id++;
-    }
-    return id < master->tables;
-}
-
 /* Where files of that size lie is known now, whatever the step will be. */
 static void
 begin(struct master *master, uint64_t now_ns)
@@ -236,23 +166,25 @@ begin(struct master *master, uint64_t now_ns)
     struct saving *saving = &master->saving;
     struct psi_outline outline;
     struct psd_error err;
-    size_t count;
-    const struct table **list = all_are_here(master) ? list_tables(master, &count) : NULL;
+    size_t count = 0;
+    const struct table **list = all_are_here(master) ? master_saved_tables(master, &count) : NULL;
 
-    if (list == NULL) {
-        if (!has_tables(master)) {
+    if (list == NULL || master_part_is_missing(master, count)) {
+        if (!master_has_saved_tables(master)) {
             tell_saved(master, 0); /* else whoever is in a hurry knows for how long to wait */
         }
+        free(list);
         master_wake_at(master, now_ns + AGAIN_MS * MASTER_MS_NS);
         return;
     }
-    if (make_outline(list, count, 0, &outline, &err) != PSD_OK) {
-        fail(master, err.text);
+    if (master_saved_outline(list, count, 0, &outline, &err) != PSD_OK) {
+        master_saving_fail(master, err.text);
     } else {
         saving->stage = SAVING_BEGINNING;
         saving->begun_ns = now_ns;
         saving->token = master->env->ops->random(master->env) | 1;
         saving->margin = 1;
+        saving->any_tables = count > 0;
         master->config.disk->begin(master->config.disk->self, saving->token, outline.bytes);
         psi_outline_fini(&outline);
     }
@@ -271,50 +203,6 @@ ask(struct master *master)
 
 /* -------------------------------------------------------------------------------- ordering --- */
 
-static void
-describe(struct psi_manifest_table *record, const struct table *table, uint64_t step)
-{
-    memcpy(record->name, table->spec.name, sizeof(record->name));
-    psi_spec_text(&table->spec, record->spec, sizeof(record->spec));
-    record->step = step;
-    record->moment =
-        psi_spec_synchronous(&table->spec) ? PSI_MANIFEST_MOMENT_STEP : PSI_MANIFEST_MOMENT_CHUNK;
-}
-
-/* PSD_ERR_NO_MEMORY and the like: nothing is left of it. */
-static psd_status
-make_generation(struct saving *saving, const struct table **list, size_t count,
-                struct psd_error *err)
-{
-    struct master_generation *generation = calloc(1, sizeof(*generation));
-    psd_status status;
-
-    saving->generation = generation;
-    saving->order = (struct psi_order){.token = saving->token, .tables = (uint32_t)count};
-    saving->order.table = calloc(count, sizeof(*saving->order.table));
-    if (generation == NULL || saving->order.table == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "checkpoint: no memory");
-    }
-    generation->step = saving->step;
-    generation->table_count = count;
-    generation->tables = calloc(count, sizeof(generation->tables[0]));
-    status = make_outline(list, count, saving->step, &generation->outline, err);
-    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES && status == PSD_OK; kind++) {
-        saving->order.bytes[kind] = generation->outline.bytes[kind];
-        if (generation->tables == NULL ||
-            !psi_manifest_file_init(&generation->sums[kind], generation->outline.bytes[kind])) {
-            status = psi_fail(err, PSD_ERR_NO_MEMORY, "checkpoint: no memory");
-        }
-    }
-    for (size_t i = 0; i < count && status == PSD_OK; i++) {
-        describe(&generation->tables[i], list[i], saving->step);
-        saving->order.table[i].id = list[i]->id;
-        memcpy(saving->order.table[i].begin, generation->outline.begin[i],
-               sizeof(saving->order.table[i].begin));
-    }
-    return status;
-}
-
 /* A step that no lane is past, if none goes too fast. */
 static uint64_t
 choose_step(const struct master *master)
@@ -332,23 +220,30 @@ order(struct master *master)
     struct saving *saving = &master->saving;
     struct psd_error err;
     size_t count = 0;
-    const struct table **list = list_tables(master, &count);
+    const struct table **list = master_saved_tables(master, &count);
 
     master_generation_destroy(saving->generation);
     saving->generation = NULL;
     free(saving->order.table);
     saving->order.table = NULL;
-    saving->step = choose_step(master);
-    if (list == NULL) {
+    saving->step = saving->any_tables ? choose_step(master) : 0;
+    if (list == NULL || (count > 0) != saving->any_tables) {
+        free(list);
         master_saving_give_up(master, "the tables of the job have changed");
         return;
     }
-    if (make_generation(saving, list, count, &err) != PSD_OK) {
-        fail(master, err.text);
+    if (saving->any_tables && master_make_generation(saving, list, count, &err) != PSD_OK) {
+        master_saving_fail(master, err.text);
     } else {
         saving->stage = SAVING_ORDERED;
         saving->waiting_line_ns = psi_now_ns(master->env) + WAITING_MS * MASTER_MS_NS;
-        send_to_all(master, &saving->order);
+        if (saving->any_tables) {
+            send_to_all(master, &saving->order);
+        } else {
+            saving->left = 0;
+            master_saving_number(master);
+        }
+        master_part_order(master);
     }
     free(list);
 }
@@ -412,12 +307,16 @@ count_updates(struct saving *saving, const struct psi_written *written)
     }
 }
 
-static void
-commit(struct master *master)
+void
+master_saving_commit(struct master *master)
 {
     struct saving *saving = &master->saving;
     struct master_generation *generation = saving->generation;
     char text[PSI_TEXT_MAX];
+
+    if (saving->left > 0 || saving->part == SAVING_PART_WANTED) {
+        return;
+    }
 
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
         const uint64_t there = generation->written[kind] + generation->outline.head_bytes[kind];
@@ -427,7 +326,7 @@ commit(struct master *master)
                      "checkpoint of step %" PRIu64 ": servers wrote %" PRIu64 " of %" PRIu64
                      " bytes",
                      saving->step, there, generation->outline.bytes[kind]);
-            fail(master, text);
+            master_saving_fail(master, text);
             return;
         }
     }
@@ -456,10 +355,19 @@ lane_has_written(struct master *master, struct saving_place *place,
     count_updates(saving, written);
     place->answered = true;
     saving->left--;
-    if (saving->left == 0) {
-        commit(master);
-    }
+    master_saving_commit(master);
     return PSD_OK;
+}
+
+/* Somebody is past the step of the order. */
+void
+master_saving_later(struct master *master, uint64_t step)
+{
+    struct saving *saving = &master->saving;
+
+    saving->reached = step > saving->step && step < PSI_STEP_NEVER ? step : saving->step;
+    saving->margin = saving->margin < MARGIN_MAX ? 4 * saving->margin : MARGIN_MAX;
+    order(master);
 }
 
 static psd_status
@@ -478,13 +386,11 @@ take_answer(struct session *session, const struct psi_written *written, struct p
             order(master);
         }
     } else if (saving->stage == SAVING_ORDERED && written->news == PSI_WRITTEN_LATE) {
-        saving->reached = step > saving->step && step < PSI_STEP_NEVER ? step : saving->step;
-        saving->margin = saving->margin < MARGIN_MAX ? 4 * saving->margin : MARGIN_MAX;
-        order(master);
+        master_saving_later(master, step);
     } else if (saving->stage == SAVING_ORDERED && written->news == PSI_WRITTEN_ALL) {
         return lane_has_written(master, place, written, err);
     } else if (written->news == PSI_WRITTEN_FAILED) {
-        fail(master, written->text);
+        master_saving_fail(master, written->text);
     }
     return PSD_OK;
 }
@@ -521,13 +427,23 @@ committed(struct master *master, const struct master_disk_news *news, uint64_t n
             "%sstep %" PRIu64 " is saved: generation %" PRIu64 ", %" PRIu64 " MiB in %" PRIu64
             " ms",
             saving->is_failing ? "it works again: " : "", saving->step, news->generation,
-            (saving->order.bytes[0] + saving->order.bytes[1]) >> 20,
+            (saving->order.bytes[0] + saving->order.bytes[1] + saving->part_bytes) >> 20,
             (now_ns - saving->begun_ns) / MASTER_MS_NS);
     saving->is_failing = false;
     saving->saved = saving->step;
     tell_saved(master, saving->step);
     saving->due_ns = next_ns > now_ns ? next_ns : now_ns;
     forget(master);
+}
+
+static void
+hurry(struct master *master)
+{
+    if (master->saving.any_tables) {
+        ask(master);
+    } else {
+        order(master);
+    }
 }
 
 void
@@ -539,7 +455,7 @@ master_saving_hurry(struct master *master)
     if (master->config.disk == NULL || master->phase != PHASE_RUNNING) {
         tell_saved(master, 0);
     } else if (saving->stage == SAVING_ORDERED) {
-        ask(master); /* the step may be far away: for a nearer one */
+        hurry(master); /* the step may be far away: for a nearer one */
     }
     saving->due_ns = 1;
     master_wake_at(master, 0);
@@ -552,8 +468,11 @@ tell_waiting(struct master *master, uint64_t now_ns)
     struct saving *saving = &master->saving;
     struct names names = {0};
 
-    if (master->config.checkpoint_steps > 0) {
+    if (master->config.checkpoint_steps > 0 || master->config.checkpoint_epochs) {
         return; /* it may be long until then */
+    }
+    if (saving->left == 0) {
+        return; /* for a worker, which has its own steps */
     }
     if (now_ns >= saving->waiting_line_ns) {
         for (uint32_t place = 0; place < master->places; place++) {
@@ -587,9 +506,11 @@ master_saving_tick(struct master *master, uint64_t now_ns)
         master->config.disk->look(master->config.disk->self, &news);
     }
     if (saving->stage != SAVING_IDLE && news.state == MASTER_DISK_FAILED) {
-        fail(master, news.text);
+        master_saving_fail(master, news.text);
+    } else if (saving->stage == SAVING_ORDERED && master_part_is_lost(master)) {
+        master_saving_give_up(master, "worker 0 has left, or was replaced");
     } else if (saving->stage == SAVING_BEGINNING && news.state == MASTER_DISK_BEGUN) {
-        ask(master);
+        hurry(master);
     } else if (saving->stage == SAVING_COMMITTING && news.state == MASTER_DISK_COMMITTED) {
         committed(master, &news, now_ns);
     } else if (saving->stage == SAVING_ORDERED) {

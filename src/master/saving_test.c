@@ -364,6 +364,198 @@ test_blocks_beyond_the_file_are_refused(void **state)
     stop(bed);
 }
 
+/* ------------------------------------------------------------------------ worker 0's part --- */
+
+/* A job of sums alone. */
+static struct master_bed *
+start_sums(uint64_t ms, uint64_t steps)
+{
+    struct master_bed *bed = start_job(2, SERVERS, PSI_DEATH_CONTINUE);
+
+    master_generation_destroy(disk.committed);
+    memset(&disk, 0, sizeof(disk));
+    bed->master->config.disk = &ops;
+    bed->master->config.checkpoint_ms = ms;
+    bed->master->config.checkpoint_steps = steps;
+    bed->master->config.checkpoint_path = "/shared/run7";
+    open_everywhere(bed, "w", PSD_USE_SUM);
+    return bed;
+}
+
+static void
+say_part(struct master_bed *bed, unsigned worker, uint64_t number, uint64_t step,
+         const struct psi_part *part)
+{
+    uint8_t body[2048];
+    struct psi_pack pack;
+
+    psi_pack_init(&pack, body, sizeof(body));
+    psi_part_encode(&pack, part);
+    say(bed, bed->worker[worker],
+        (struct psi_frame){.type = PSI_FRAME_PART, .seq = number, .step = step}, &pack);
+}
+
+static void
+offer(struct master_bed *bed, unsigned worker)
+{
+    say_part(bed, worker, 0, 0, &(struct psi_part){.news = PSI_PART_OFFERED});
+}
+
+static struct psi_part
+hear_part(struct master_bed *bed, unsigned worker, struct psi_frame *frame_p)
+{
+    const struct world_heard *heard = hear(bed->worker[worker], PSI_FRAME_PART);
+    struct psi_part part;
+
+    assert_non_null(heard);
+    assert_int_equal(psi_part_decode(heard->body, heard->frame.payload_bytes, &part, NULL), PSD_OK);
+    *frame_p = heard->frame;
+    return part;
+}
+
+/* If this fails, jobs of PyTorch are never saved, or saved at another step than their weights are of. */
+static void
+test_a_part_alone_is_a_checkpoint(void **state)
+{
+    const struct psi_part written = {.news = PSI_PART_WRITTEN, .bytes = 99, .checksum = 5};
+    struct master_bed *bed = start_sums(1000, 0);
+    struct psi_frame frame;
+    struct psi_part part;
+
+    (void)state;
+    pass_ms(bed, 2100, NULL);
+    assert_int_equal(disk.begun, 0);
+    assert_true(logged(bed, "nothing is saved"));
+    offer(bed, 1); /* not that one */
+    pass_ms(bed, 1100, NULL);
+    assert_int_equal(disk.begun, 0);
+    offer(bed, 0);
+    pass_ms(bed, 1100, NULL);
+    assert_int_equal(disk.begun, 1);
+    disk_says(bed, MASTER_DISK_BEGUN);
+    part = hear_part(bed, 0, &frame);
+    assert_int_equal(part.news, PSI_PART_WANTED);
+    assert_int_equal(part.token, disk.token);
+    assert_string_equal(part.text, "/shared/run7");
+    assert_int_equal(frame.step, 0); /* it names the step */
+    assert_null(hear(bed->lane[0], PSI_FRAME_CHECKPOINT));
+    say_part(bed, 0, frame.seq + 1, 41, &written); /* of another order */
+    say_part(bed, 1, frame.seq, 41, &written);
+    assert_null(disk.committed);
+    say_part(bed, 0, frame.seq, 42, &written);
+    assert_non_null(disk.committed);
+    assert_int_equal(disk.committed->step, 42);
+    assert_true(disk.committed->has_part);
+    assert_int_equal(disk.committed->part.bytes, 99);
+    assert_int_equal(disk.committed->part.checksum, 5);
+    disk_says(bed, MASTER_DISK_COMMITTED);
+    assert_true(logged(bed, "step 42 is saved"));
+    stop(bed);
+}
+
+/* If this fails, tables and weights of one checkpoint are of different steps, or one of them is missing. */
+static void
+test_tables_and_a_part_are_of_one_step(void **state)
+{
+    const struct psi_part written = {.news = PSI_PART_WRITTEN, .bytes = 99};
+    struct master_bed *bed = start(1000, 0);
+    struct psi_frame frame;
+    struct psi_frame second;
+    struct psi_frame lane;
+
+    (void)state;
+    offer(bed, 0);
+    pass_ms(bed, 1100, NULL);
+    disk_says(bed, MASTER_DISK_BEGUN);
+    all_have_reached(bed, (const uint64_t[]){39, 40});
+    (void)hear_part(bed, 0, &frame);
+    assert_true(frame.step > 40);
+    (void)hear_order(bed, 0, &lane);
+    assert_int_equal(lane.step, frame.step);
+    say_part(bed, 0, frame.seq, frame.step + 5, &(struct psi_part){.news = PSI_PART_LATE});
+    (void)hear_part(bed, 0, &second);
+    (void)hear_order(bed, 0, &lane);
+    assert_true(second.step > frame.step + 5);
+    assert_int_equal(lane.step, second.step);
+    has_written(bed, 0, lane.seq, half(bed));
+    has_written(bed, 1, lane.seq, half(bed));
+    assert_null(disk.committed); /* worker 0 has not */
+    say_part(bed, 0, second.seq, second.step - 1, &written);
+    assert_null(disk.committed);
+    say_part(bed, 0, second.seq, second.step, &written);
+    assert_non_null(disk.committed);
+    assert_true(disk.committed->has_part);
+    stop(bed);
+}
+
+/* If this fails, a worker that cannot write, or that is gone, holds up checkpoints for ever, or is not named. */
+static void
+test_a_part_that_fails(void **state)
+{
+    struct master_bed *bed = start_sums(1000, 0);
+    struct psi_frame frame;
+
+    (void)state;
+    offer(bed, 0);
+    pass_ms(bed, 1100, NULL);
+    disk_says(bed, MASTER_DISK_BEGUN);
+    (void)hear_part(bed, 0, &frame);
+    say_part(bed, 0, frame.seq, 42,
+             &(struct psi_part){.news = PSI_PART_FAILED, .text = "No space left on device"});
+    assert_true(logged(bed, "worker 0: No space left on device"));
+    assert_int_equal(hear_part(bed, 0, &frame).news, PSI_PART_DROPPED);
+    pass_ms(bed, 1100, NULL);
+    assert_int_equal(disk.begun, 2);
+    disk_says(bed, MASTER_DISK_BEGUN);
+    assert_int_equal(hear_part(bed, 0, &frame).news, PSI_PART_WANTED);
+    offer(bed, 0); /* it was cut, and did not hear it */
+    assert_int_equal(hear_part(bed, 0, &frame).news, PSI_PART_WANTED);
+    bed->master->worker[0].member.state = PSD_NODE_LOST;
+    master_tick(bed->master);
+    assert_int_equal(bed->master->saving.stage, SAVING_IDLE);
+    pass_ms(bed, 3000, NULL);
+    assert_int_equal(disk.begun, 2);
+    bed->master->worker[0].member.state = PSD_NODE_RUNNING;
+    stop(bed);
+}
+
+/* If this fails, a job of weights in its workers is stopped without its last steps being saved. */
+static void
+test_an_urgent_part_is_of_the_next_step(void **state)
+{
+    struct master_bed *bed = start_sums(0, 1000);
+    struct psi_frame frame;
+
+    (void)state;
+    offer(bed, 0);
+    pass_ms(bed, 200, NULL);
+    disk_says(bed, MASTER_DISK_BEGUN);
+    assert_int_equal(hear_part(bed, 0, &frame).every, 1000);
+    master_saving_hurry(bed->master);
+    assert_int_equal(hear_part(bed, 0, &frame).every, 0);
+    stop(bed);
+}
+
+/* If this fails, a table of servers waits for an epoch that nobody tells servers of. */
+static void
+test_servers_do_not_know_epochs(void **state)
+{
+    struct master_bed *bed = start_sums(0, 0);
+    const struct psi_table_info info = table_named("v", 1000);
+    struct psi_frame frame;
+
+    (void)state;
+    bed->master->config.checkpoint_epochs = true;
+    offer(bed, 0);
+    pass_ms(bed, 200, NULL);
+    disk_says(bed, MASTER_DISK_BEGUN);
+    assert_true(hear_part(bed, 0, &frame).every == PSI_PART_EPOCH);
+    open_table(bed, 0, &info, 2);
+    assert_non_null(strstr(hear_verdict(bed->worker[0], PSI_FRAME_ACK).text,
+                           "--checkpoint_every epoch: table v lies on servers"));
+    stop(bed);
+}
+
 int
 main(void)
 {
@@ -375,6 +567,11 @@ main(void)
         cmocka_unit_test(test_an_urgent_one_is_of_the_next_step),
         cmocka_unit_test(test_an_urgent_one_waits_for_the_job_to_be_whole),
         cmocka_unit_test(test_blocks_beyond_the_file_are_refused),
+        cmocka_unit_test(test_a_part_alone_is_a_checkpoint),
+        cmocka_unit_test(test_tables_and_a_part_are_of_one_step),
+        cmocka_unit_test(test_a_part_that_fails),
+        cmocka_unit_test(test_an_urgent_part_is_of_the_next_step),
+        cmocka_unit_test(test_servers_do_not_know_epochs),
     };
 
     return cmocka_run_group_tests_name("master_saving", tests, NULL, NULL);

@@ -14,6 +14,8 @@
  *   reach.c     who does not reach whom, although both are heard
  *   rebuild.h   another life of the master: what it knows, it hears from the lanes
  *   saving.c    checkpoints: when, at which step, whether all is there
+ *   saving_tables.c  ... of which tables
+ *   saving_part.c  ... and what worker 0 has itself
  *   redundancy.h  who has which part, for who started the job
  *
  * All of it belongs to one thread, see master.h.
@@ -249,7 +251,7 @@ enum saving_stage {
     SAVING_IDLE,
     SAVING_BEGINNING, /* the files are being made */
     SAVING_ASKING,    /* lanes say how far they are */
-    SAVING_ORDERED,   /* lanes write */
+    SAVING_ORDERED,   /* lanes write, and worker 0 */
     SAVING_COMMITTING,
 };
 
@@ -258,7 +260,11 @@ struct saving_place {
     uint32_t blocks[PSI_SAVED_FILES]; /* of which checksums have come */
 };
 
+/* Of what worker 0 has itself (saving_part.c). */
+enum saving_part { SAVING_PART_NONE, SAVING_PART_WANTED, SAVING_PART_WRITTEN };
+
 struct master_generation;
+struct psi_outline;
 
 struct saving {
     enum saving_stage stage;
@@ -271,8 +277,14 @@ struct saving {
     uint64_t reached;         /* by the fastest lane */
     uint64_t margin;          /* how far ahead the step is chosen */
     uint64_t step;
-    uint64_t saved; /* the step of the last generation; 0: none */
-    uint32_t left;  /* lanes that have not answered */
+    uint64_t saved;  /* the step of the last generation; 0: none */
+    uint32_t left;   /* lanes that have not answered */
+    bool any_tables; /* that servers save */
+    enum saving_part part;
+    uint64_t part_bytes;
+    bool part_offered; /* worker 0 can be asked, by this incarnation: */
+    uint32_t part_incarnation;
+    bool nothing_told; /* there is nothing to save: a line has said so */
     bool is_failing;
     bool is_urgent;         /* the job is about to be stopped: now, whatever the step */
     struct psi_order order; /* ORDERED, COMMITTING; its list is owned */
@@ -740,8 +752,31 @@ void master_saving_resend(struct master *master, struct member *lane);
 /* One now, if any are written. Who started the master hears what became of it. */
 void master_saving_hurry(struct master *master);
 void master_saving_free(struct master *master);
+void master_saving_number(struct master *master); /* the next order has one of its own */
+void master_saving_fail(struct master *master, const char *text);
+void master_saving_later(struct master *master, uint64_t step);
+psd_status master_saving_of_part(struct master *master, uint64_t step,
+                                 struct psd_error *err); /* which has named the step */
+void master_saving_commit(struct master *master);        /* if all have written */
 psd_status master_on_written(struct session *session, const void *body, size_t bytes,
                              struct psd_error *err);
+/* saving_tables.c. Those that servers save, by name; the caller frees the list. NULL: one is being opened, or no
+ * memory. */
+const struct table **master_saved_tables(const struct master *master, size_t *count_p);
+bool master_has_saved_tables(const struct master *master); /* if not now */
+psd_status master_saved_outline(const struct table **list, size_t count, uint64_t step,
+                                struct psi_outline *outline_p, struct psd_error *err);
+psd_status master_make_generation(struct saving *saving, const struct table **list, size_t count,
+                                  struct psd_error *err);
+
+/* saving_part.c. Is there nothing to save, or not without a worker that is not here? */
+bool master_part_is_missing(struct master *master, size_t tables);
+bool
+master_part_is_lost(const struct master *master); /* it was wanted, and who was asked is gone */
+void master_part_order(struct master *master);
+void master_part_drop(struct master *master);
+psd_status master_on_part(struct session *session, const void *body, size_t bytes,
+                          struct psd_error *err);
 psd_status master_on_blocks(struct session *session, const void *body, size_t bytes,
                             struct psd_error *err);
 

@@ -247,6 +247,13 @@ master_table_create(struct master *master, uint32_t id, const struct psi_spec *s
 static psd_status
 check_resumed(const struct master *master, const struct psi_spec *spec, struct psd_error *err)
 {
+    if (spec->use == PSD_USE_UPDATE && master->config.checkpoint_epochs) {
+        return psi_fail(
+            err, PSD_ERR_INVALID,
+            "--checkpoint_every epoch: table %s lies on servers, which know steps and not "
+            "epochs; give 1000steps, or 10m",
+            spec->name);
+    }
     if (master->config.resumed == NULL || spec->use == PSD_USE_SUM) {
         return PSD_OK;
     }

@@ -116,7 +116,9 @@ enum psi_frame_traits {
       "write this step of your chunks there; without tables: how far are you?")                    \
     X(WRITTEN, 71, PSI_KIND_CONTROL, "so far I am; or it is on the disk; or why it is not")        \
     X(BLOCKS, 72, PSI_KIND_CONTROL, "checksums of what I wrote")                                   \
-    X(HINT, 73, PSI_KIND_CONTROL, "I do not reach that lane, or do again; or it hung up")
+    X(HINT, 73, PSI_KIND_CONTROL, "I do not reach that lane, or do again; or it hung up")          \
+    X(PART, 74, PSI_KIND_CONTROL,                                                                  \
+      "a worker's part of a checkpoint is wanted; from a worker: what became of it")
 
 enum psi_frame_type {
 #define PSI_FRAME_ENUM(name, code, traits, text) PSI_FRAME_##name = code,

@@ -434,6 +434,34 @@ struct psi_blocks {
     uint32_t *checksum; /* PSI_BLOCKS_MAX of room when decoding */
 };
 
+/*
+ * PART. What a worker has itself becomes a file of the checkpoint. To a worker: wanted, at the frame's
+ * step; without one, when it comes to a step that suits. The number of the order is the frame's seq.
+ */
+enum psi_part_news {
+    PSI_PART_WANTED,
+    PSI_PART_DROPPED, /* not any more */
+    PSI_PART_OFFERED, /* from a worker, as the rest: it can be asked for one */
+    PSI_PART_LATE,    /* it is past the step, at that of the frame */
+    PSI_PART_FAILED,  /* because: */
+    PSI_PART_WRITTEN, /* it is on the disk, as it was at the step of the frame */
+    PSI_PART_NEWS,
+};
+
+enum { PSI_PART_TEXT_MAX = 1024 };
+
+#define PSI_PART_EPOCH UINT64_MAX /* of psi_part.every */
+
+struct psi_part {
+    enum psi_part_news news;
+    uint64_t token; /* which file */
+    uint64_t
+        every; /* WANTED without a step: at a multiple of it; 0: at the next; or an epoch's end */
+    uint64_t bytes;               /* WRITTEN */
+    uint32_t checksum;            /* likewise: of all bytes */
+    char text[PSI_PART_TEXT_MAX]; /* WANTED: the directory; FAILED: why */
+};
+
 void psi_pack_init(struct psi_pack *pack, void *bytes, size_t capacity);
 
 #define PSI_MESSAGE_MAP(X)                                                                         \
@@ -461,7 +489,8 @@ void psi_pack_init(struct psi_pack *pack, void *bytes, size_t capacity);
     X(done, struct psi_done)                                                                       \
     X(order, struct psi_order)                                                                     \
     X(written, struct psi_written)                                                                 \
-    X(blocks, struct psi_blocks)
+    X(blocks, struct psi_blocks)                                                                   \
+    X(part, struct psi_part)
 
 /*
  * psi_hello_encode(pack, &hello), psi_hello_decode(bytes, size, &hello, err), and so on. Decoding

@@ -1,5 +1,5 @@
 /*
- * message_save.c - checkpoints: CHECKPOINT, WRITTEN, BLOCKS.
+ * message_save.c - checkpoints: CHECKPOINT, WRITTEN, BLOCKS, PART.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -104,5 +104,31 @@ psi_blocks_decode(const uint8_t *bytes, size_t size, struct psi_blocks *blocks_p
     for (uint32_t i = 0; i < blocks_p->count && unpack.status == PSD_OK; i++) {
         blocks_p->checksum[i] = psi_unpack_u32(&unpack, "checksum", 0, UINT32_MAX);
     }
+    return unpack.status;
+}
+
+void
+psi_part_encode(struct psi_pack *pack, const struct psi_part *part)
+{
+    psi_pack_u8(pack, (uint8_t)part->news);
+    psi_pack_u64(pack, part->token);
+    psi_pack_u64(pack, part->every);
+    psi_pack_u64(pack, part->bytes);
+    psi_pack_u32(pack, part->checksum);
+    psi_pack_string(pack, part->text, sizeof(part->text));
+}
+
+psd_status
+psi_part_decode(const uint8_t *bytes, size_t size, struct psi_part *part_p, struct psd_error *err)
+{
+    struct psi_unpack unpack;
+
+    psi_unpack_init(&unpack, "PART", bytes, size, err);
+    part_p->news = (enum psi_part_news)psi_unpack_u8(&unpack, "news", 0, PSI_PART_NEWS - 1);
+    part_p->token = psi_unpack_u64(&unpack, "token");
+    part_p->every = psi_unpack_u64(&unpack, "every");
+    part_p->bytes = psi_unpack_u64(&unpack, "bytes");
+    part_p->checksum = psi_unpack_u32(&unpack, "checksum", 0, UINT32_MAX);
+    psi_unpack_string(&unpack, "text", part_p->text, sizeof(part_p->text));
     return unpack.status;
 }

@@ -253,7 +253,7 @@ limit_of(unsigned type)
     }
     if ((type >= 2 && type <= 7) || (type >= 10 && type <= 22) || type == 24 ||
         (type >= 31 && type <= 43) || (type >= 48 && type <= 49) || (type >= 51 && type <= 64) ||
-        (type >= 66 && type <= 68) || (type >= 70 && type <= 73)) {
+        (type >= 66 && type <= 68) || (type >= 70 && type <= 74)) {
         return 1 << 20;
     }
     return -2;
@@ -503,6 +503,7 @@ struct sample {
         struct psi_order order;
         struct psi_written written;
         struct psi_blocks blocks;
+        struct psi_part part;
     };
     struct psi_view_worker worker[PSI_RANKS_MAX + 1];
     struct psi_view_place place[PSI_PLACES_MAX + 1];
@@ -877,6 +878,19 @@ fill_blocks(uint64_t *random, struct sample *sample)
     for (uint32_t i = 0; i < blocks->count; i++) {
         blocks->checksum[i] = (uint32_t)draw(random);
     }
+}
+
+static void
+fill_part(uint64_t *random, struct sample *sample)
+{
+    struct psi_part *part = &sample->part;
+
+    part->news = (enum psi_part_news)draw_below(random, PSI_PART_NEWS);
+    part->token = draw(random);
+    part->every = draw(random);
+    part->bytes = draw(random);
+    part->checksum = (uint32_t)draw(random);
+    draw_text(random, part->text, sizeof(part->text));
 }
 
 static void
@@ -1260,6 +1274,7 @@ static const struct kind kinds[] = {
     KIND(order, prepare_order, same_order),
     KIND(written, prepare_written, same_written),
     KIND(blocks, prepare_blocks, same_blocks),
+    KIND(part, prepare_plain, same_plain),
 };
 
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };

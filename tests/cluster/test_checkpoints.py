@@ -376,7 +376,6 @@ def test_export_and_prune(checkpointed, tmp_path):
 
 
 @pytest.mark.parametrize("arguments, said", [
-    (["--checkpoint", "d", "--checkpoint_every", "epoch"], "servers know steps and not epochs"),
     (["--checkpoint", "d", "--checkpoint_every", "10"], "expected a time such as"),
     (["--checkpoint_every", "10m"], "works only with --checkpoint"),
     (["--checkpoint", "d", "--keep", "1"], "--keep"),

@@ -151,6 +151,7 @@ PSI_MESSAGE_MAP(CALLS)
 #define make_change_lists       make_no_lists
 #define make_step_state_lists   make_no_lists
 #define make_done_lists         make_no_lists
+#define make_part_lists         make_no_lists
 
 static const struct {
     void (*make_lists)(struct message *message);

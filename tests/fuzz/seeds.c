@@ -245,6 +245,7 @@ write_pairs(const char *directory)
     const struct psi_written failed = {.news = PSI_WRITTEN_FAILED, .text = "disk full"};
     uint32_t sums[2] = {3, 4};
     const struct psi_blocks blocks = {.file = 1, .count = 2, .checksum = sums};
+    const struct psi_part part = {.token = 7, .every = 1000, .text = "/shared/run7"};
     const struct psi_step_state state = {.value = 9, .rank = 1, .count = 1, .add = {{1, 4, 9}}};
 
     WRITE_MESSAGE(directory, pair, &pair);
@@ -255,6 +256,7 @@ write_pairs(const char *directory)
     WRITE_MESSAGE(directory, written, &written);
     WRITE_SEED(directory, written, "written_failed", &failed);
     WRITE_MESSAGE(directory, blocks, &blocks);
+    WRITE_MESSAGE(directory, part, &part);
 }
 
 int

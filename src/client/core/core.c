@@ -74,6 +74,7 @@ on_up(void *owner, const struct psi_welcome *welcome)
     if (client->config.observer && client->state == PSI_CLIENT_JOINING) {
         client->state = PSI_CLIENT_RUNNING;
     }
+    psi_part_up(client);
     psi_control_resend(client);
 }
 
@@ -137,6 +138,8 @@ on_frame(void *owner, const void *payload, size_t bytes, struct psd_error *err)
         return psi_follow_view(&client->view, payload, bytes, on_view, client, &id, err);
     case PSI_FRAME_END:
         return end_arrived(client, payload, bytes, err);
+    case PSI_FRAME_PART:
+        return psi_part_arrived(client, payload, bytes, err);
     default:
         return psi_control_frame(client, &client->master.peer, payload, bytes, err);
     }

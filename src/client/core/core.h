@@ -103,6 +103,18 @@ psd_status psi_client_report(struct psi_client *client, uint64_t step, const cha
 psd_status psi_client_mark(struct psi_client *client, uint64_t step, const char *name,
                            uint64_t begin_ns, uint64_t end_ns, struct psd_error *err);
 
+/* A worker's part of a checkpoint (part.c). At which step one is wanted, of a worker that is at `step`:
+ * PSD_CHECKPOINT_NONE, PSD_CHECKPOINT_EPOCH or a step. From the first call on it can be asked. */
+uint64_t psi_client_part_due(struct psi_client *client, uint64_t step);
+
+/* It is being written: where to. PSD_ERR_STATE: nothing is wanted at this step. */
+psd_status psi_client_part_take(struct psi_client *client, uint64_t step, struct psi_part *order_p,
+                                uint64_t *number_p, struct psd_error *err);
+
+/* What became of it. False: it is not wanted any more. */
+bool psi_client_part_tell(struct psi_client *client, uint64_t number, uint64_t step,
+                          const struct psi_part *part);
+
 /* Tells the master the last report now, not with the next heartbeat. */
 void psi_client_ping(struct psi_client *client);
 

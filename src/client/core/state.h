@@ -313,6 +313,16 @@ struct published {
     struct waiting_share *waiting; /* asked before we got there */
 };
 
+/* What the master wants of this worker for a checkpoint (part.c). */
+struct own_part {
+    bool offered; /* it can be asked */
+    bool wanted;
+    bool taken; /* it is being written */
+    uint64_t number;
+    uint64_t at; /* the step; PSD_CHECKPOINT_NONE: not settled, or an epoch's end */
+    struct psi_part order;
+};
+
 struct psi_client {
     struct psi_env *env;
     struct psd_context *context; /* whose core this is; NULL in the simulator */
@@ -373,6 +383,7 @@ struct psi_client {
     uint32_t chunks_in_place; /* of the views of all tables */
     bool leaving;             /* BYE was said */
     bool step_used;           /* the global step, which lane 0 counts */
+    struct own_part part;
 
     struct psi_listener *listener;        /* for other workers of this host */
     char host_address[PSI_ADDRESS_BYTES]; /* where they find it; "": they do not */
@@ -492,6 +503,11 @@ psd_status psi_control_frame(struct psi_client *client, struct psi_peer *peer, c
                              size_t bytes, struct psd_error *err);
 void psi_control_resend(struct psi_client *client);
 void psi_control_tell_state(struct psi_client *client); /* to a master that may have returned */
+
+/* part.c: the master has another life, or may have; and what it says. */
+void psi_part_up(struct psi_client *client);
+psd_status psi_part_arrived(struct psi_client *client, const void *payload, size_t bytes,
+                            struct psd_error *err);
 
 /* recall.c: keeps what a master may ask for that finds no server; PSD_ERR_NO_MEMORY. And tells it. */
 psd_status psi_recall_keep(struct psd_table *table, const struct psi_table_info *info);

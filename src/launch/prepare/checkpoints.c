@@ -14,6 +14,7 @@
 #include "checkpoint/read.h"
 #include "config/every.h"
 #include "launch/plan/personality.h"
+#include "launch/text/variables.h"
 
 /* Daemons may be started elsewhere. */
 static psd_status
@@ -87,6 +88,7 @@ checkpoints_resume(const char *directory, struct plan *plan, struct psd_error *e
 {
     struct psi_checkpoint *checkpoint;
     char path[PATH_MAX];
+    char generation[24];
     psd_status status = whole_path("resume", directory, path, err);
 
     if (status != PSD_OK) {
@@ -107,6 +109,10 @@ checkpoints_resume(const char *directory, struct plan *plan, struct psd_error *e
     words_add_format(&plan->resume, "--resume=%s", path);
     words_add_format(&plan->resume, "--generation=%llu",
                      (unsigned long long)checkpoint->manifest.generation);
+    snprintf(generation, sizeof(generation), "%llu",
+             (unsigned long long)checkpoint->manifest.generation);
+    variables_set_pair(&plan->worker_environment, "PSD_RESUME", path);
+    variables_set_pair(&plan->worker_environment, "PSD_RESUME_GENERATION", generation);
     psi_checkpoint_destroy(checkpoint);
     return PSD_OK;
 }

@@ -215,7 +215,7 @@ static const struct psi_option table[] = {
     {"checkpoint", 0, PSI_OPTION_TEXT,
      "directory that master and servers see: they save all update tables there, while the job runs",
      &parsed.checkpoint},
-    {"checkpoint_every", 0, PSI_OPTION_TEXT, "a time (90s, 10m, 2h), or 1000steps [10m]",
+    {"checkpoint_every", 0, PSI_OPTION_TEXT, "a time (90s, 10m, 2h), 1000steps, or epoch [10m]",
      &parsed.checkpoint_every},
     {"keep", 0, PSI_OPTION_NUMBER, "so many of the newest checkpoints [2]", &parsed.keep, 2,
      KEEP_MAX},
