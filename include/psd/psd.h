@@ -60,6 +60,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <psd/elastic.h>
 #include <psd/status.h>
 
 #ifdef __cplusplus
@@ -127,6 +128,8 @@ PSD_API psd_status psd_close(psd_context *context);
  * as dead, as its policy says. Operations in flight end as "unknown". Never blocks on the network.
  */
 PSD_API void psd_abandon(psd_context *context);
+
+/* Who counts while workers come and go, and leaving while the others go on: psd/elastic.h. */
 
 PSD_API uint32_t psd_rank(const psd_context *context);    /* this worker, 0..W-1; who joins: more */
 PSD_API uint32_t psd_size(const psd_context *context);    /* W: workers the job was started for */

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as _np
 
-from ._context import Context, Node, close, context, init, is_initialized
+from ._context import Context, Members, Node, close, context, init, is_initialized
 from ._errors import (ClosedError, DroppedError, Error, FileError, ForkedError, InvalidError,
                       LibraryError, LostError, MemoryError, MismatchError, NotFiniteError,
                       RefusedError, StateError, Status, StepError, TimeoutError)
@@ -34,13 +34,13 @@ from ._version import __version__
 
 __all__ = [
     "ClosedError", "Context", "DroppedError", "Error", "FileError", "ForkedError", "Future",
-    "InvalidError", "LibraryError", "LostError", "MemoryError", "MismatchError", "Node",
+    "InvalidError", "LibraryError", "LostError", "Members", "MemoryError", "MismatchError", "Node",
     "NotFiniteError", "RefusedError", "StateError", "Status", "StepError", "Table", "TimeoutError",
     "__version__", "abandon", "alloc", "barrier", "broadcast", "close", "context", "global_step",
-    "init", "is_initialized", "library_version", "load", "local_rank", "local_size", "mark", "nodes",
-    "num_servers", "rank", "report", "run", "save", "size"]
+    "init", "is_initialized", "leave", "library_version", "load", "local_rank", "local_size", "mark",
+    "members", "nodes", "num_servers", "rank", "report", "run", "save", "size"]
 
-for _public in (Context, Node, Future, Table, Status, Error, *Error.__subclasses__(),
+for _public in (Context, Members, Node, Future, Table, Status, Error, *Error.__subclasses__(),
                 *StateError.__subclasses__()):
     _public.__module__ = __name__  # how messages and help() call them
 
@@ -99,6 +99,16 @@ def mark(step: int, name: str, begin_ns: int, end_ns: int) -> None:
 def nodes() -> list[Node]:
     """The master's table of the job."""
     return context().nodes()
+
+
+def members(step: int | None = None) -> Members:
+    """Who counts in that step: see Context.members."""
+    return context().members(step)
+
+
+def leave() -> None:
+    """Leaves while the job goes on: see Context.leave."""
+    context().leave()
 
 
 def save(directory: str | os.PathLike, step: int | None = None) -> int:

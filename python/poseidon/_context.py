@@ -20,6 +20,7 @@ from ._future import Future
 from ._leaving import failing, keep_to_the_end, watch_exit
 from ._library import FOREVER, OK, ROLES, STATES, NodeInfo, OpenArgs, check, library
 from ._mapping import Mappings
+from ._members import Members, members_at
 from ._memory import dtype_name, numpy_dtype
 from ._watcher import Watcher
 
@@ -200,6 +201,11 @@ class Context:
         self._calls.make(library().psd_nodes, self._check(), found, sizeof(NodeInfo), _NODES_MAX, byref(count))
         return [_node(info) for info in found[: min(count.value, _NODES_MAX)]]
 
+    def members(self, step: int | None = None) -> Members:
+        """Who counts in that step, the one that this worker pushes next: every worker is told the same. None: who counts
+        now, as far as this worker has heard. Cheap enough for every step."""
+        return members_at(self._check(), step)
+
     # ---- save and load
 
     def save(self, directory: str | os.PathLike, step: int | None = None) -> int:
@@ -293,6 +299,11 @@ class Context:
         """For layers that keep handles of their own: function() is called when this context is
         about to end, and must make sure that they are used no more."""
         self._leaving.append(function)
+
+    def leave(self) -> None:
+        """Leaves while the job goes on: waits for what is under way, and the others go on without this worker. Planned,
+        never taken for a death. Afterwards only close() is left to be called; leaving twice does nothing."""
+        self._calls.make(library().psd_leave, self._check())
 
     def close(self) -> None:
         """Waits for what is under way, says farewell and leaves. When all workers have left, the

@@ -14,7 +14,7 @@ from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int, c_int3
 from ctypes import c_uint32, c_uint64, c_void_p
 
 from ._errors import LibraryError, error_of
-from ._structs import DIMS_MAX, STRUCTS, ErrorText, NodeInfo, OpenArgs, RuleArgs, TableArgs, Transfer
+from ._structs import DIMS_MAX, STRUCTS, ErrorText, MembersInfo, NodeInfo, OpenArgs, RuleArgs, TableArgs, Transfer
 from ._version import __version__
 
 FOREVER = 2**32 - 1
@@ -69,6 +69,8 @@ _PROTOTYPES = {
     "psd_report": (c_int, [c_void_p, c_uint64, c_char_p, c_double]),
     "psd_mark": (c_int, [c_void_p, c_uint64, c_char_p, c_uint64, c_uint64]),
     "psd_nodes": (c_int, [c_void_p, POINTER(NodeInfo), c_size_t, c_size_t, POINTER(c_size_t)]),
+    "psd_members": (c_int, [c_void_p, c_uint64, POINTER(MembersInfo), POINTER(c_uint32), c_size_t]),
+    "psd_leave": (c_int, [c_void_p]),
     "psd_save": (c_int, [c_void_p, c_char_p, c_uint64]),
     "psd_checkpoint_due": (c_uint64, [c_void_p, c_uint64]),
     "psd_checkpoint_part": (c_int, [c_void_p, c_uint64, c_void_p, c_size_t]),

@@ -49,6 +49,12 @@ class NodeInfo(Structure):
                 ("value_name", c_char * 32), ("address", c_char * 72)]
 
 
+class MembersInfo(Structure):
+    _fields_ = [("struct_size", c_size_t), ("version", c_uint64), ("since", c_uint64), ("count", c_uint32),
+                ("index", c_uint32)]
+
+
 STRUCTS: dict[str, type[Structure]] = {
     "psd_open_args": OpenArgs, "psd_rule_args": RuleArgs, "psd_table_args": TableArgs,
-    "psd_transfer": Transfer, "psd_error": ErrorText, "psd_node": NodeInfo}
+    "psd_transfer": Transfer, "psd_error": ErrorText, "psd_node": NodeInfo,
+    "psd_members": MembersInfo}

@@ -4,7 +4,7 @@
  *
  * Lanes report of their own chunks while a change of view is proposed. Here that is added up, and
  * decided the same way for all lanes. Apart from views.c, which has who hears what and when: this
- * sends nothing, and fills in master->view_table.
+ * sends nothing, and fills in master->view_table and master->change.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -136,6 +136,33 @@ log_leave(const struct master *master, struct complete_steps complete)
     }
 }
 
+/* Does it go with the job's steps? Of an asynchronous table each worker has steps of its own. */
+static bool
+has_steps(const struct table *table)
+{
+    return table->state != TABLE_DROPPED && table->spec.staleness != PSD_STALENESS_UNBOUNDED;
+}
+
+/*
+ * The step from which workers see that the rank is gone (psd_members). The first step without it may
+ * have begun: it closes only where the view is known, so nobody reaches the next one without the view.
+ */
+static uint64_t
+counts_no_longer(const struct master *master)
+{
+    uint64_t step = 0;
+
+    for (uint32_t i = 0; i < master->change.tables; i++) {
+        const struct psi_view_table *left = &master->view_table[i];
+
+        if (has_steps(master->table[left->id]) && left->left_at != PSI_STEP_NEVER &&
+            left->left_at >= step) {
+            step = left->left_at + 1;
+        }
+    }
+    return step;
+}
+
 void
 master_given_leave(struct master *master)
 {
@@ -144,6 +171,7 @@ master_given_leave(struct master *master)
             master->view_table[master->change.tables++] = decide(master->table[id]);
         }
     }
+    master->change.counts = counts_no_longer(master);
     log_leave(master, complete_steps(master->view_table, master->change.tables));
 }
 
@@ -221,18 +249,22 @@ master_given_add_promise(struct given *sum, const struct psi_given *lane)
     sum->next = lane->next_max > sum->next ? lane->next_max : sum->next;
 }
 
+/* A table opened after a lane had reported stands still there. */
 static bool
-has_steps(const struct table *table)
+has_begun(const struct table *table)
 {
-    return table->state != TABLE_DROPPED && table->spec.staleness != PSD_STALENESS_UNBOUNDED;
+    return table->given.next > table->first_step;
 }
 
-/* No lane has closed that step, nor does before it knows of the one that joins: each has promised it. A
- * table opened after a lane had reported stands still there. */
+/*
+ * Each lane has promised not to close the step that it named before it knows of the one that joins. That
+ * comes with the step behind the highest of these: so whoever comes to that step has an answer from
+ * every lane that knew of it (psd_members). A table that nobody has pushed it begins with the others.
+ */
 static uint64_t
 first_free_step(const struct table *table)
 {
-    return table->given.next > table->first_step ? table->given.next : table->first_step;
+    return has_begun(table) ? table->given.next + 1 : table->first_step;
 }
 
 /* One step for all tables that are pushed together: a later one than it would take is as good. */
@@ -247,6 +279,23 @@ first_step_of_all(const struct master *master)
         }
     }
     return furthest;
+}
+
+/*
+ * The step from which workers see that the rank counts. If training had not begun, some may be at the
+ * first step already without knowing.
+ */
+static uint64_t
+counts_since(const struct master *master, uint64_t common)
+{
+    bool stepped = master->tables == 0; /* or the first table, to come, is */
+    bool begun = false;
+
+    for (uint32_t id = 0; id < master->tables; id++) {
+        stepped = stepped || has_steps(master->table[id]);
+        begun = begun || (has_steps(master->table[id]) && has_begun(master->table[id]));
+    }
+    return stepped && !begun ? common + 1 : common;
 }
 
 psd_status
@@ -269,6 +318,7 @@ master_given_join(struct master *master)
         master->view_table[master->change.tables++] =
             (struct psi_view_table){.id = id, .left_at = step};
     }
+    master->change.counts = counts_since(master, common);
     if (common == 0) {
         psi_log(master->log, PSI_LOG_INFO, "MEMBER-JOINS", "worker %u counts from now on", rank);
     } else {

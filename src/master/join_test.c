@@ -65,14 +65,16 @@ test_one_that_joins_begins_behind_the_furthest(void **state)
         assert_true(view.worker[2].member);
         assert_false(view.worker[3].member);
         assert_int_equal(view.tables, 1);
-        assert_int_equal(tables[0].left_at, 9);
+        assert_int_equal(tables[0].left_at, 10);
+        assert_int_equal(view.worker[2].counts_from, 10);
+        assert_int_equal(view.changes, 1);
         ack_view(bed, i, 2, 2, NULL);
     }
     assert_int_equal(hear_view(bed->worker[2], tables).id, 2);
     assert_int_equal(hear_view(bed->worker[0], tables).id, 2);
     open_table(bed, 2, &want, 3);
-    assert_int_equal(hear_table(bed->worker[2], PSI_FRAME_TABLE_INFO, 3).step, 9);
-    assert_true(logged(bed, "worker 2 counts from step 9 on"));
+    assert_int_equal(hear_table(bed->worker[2], PSI_FRAME_TABLE_INFO, 3).step, 10);
+    assert_true(logged(bed, "worker 2 counts from step 10 on"));
     master_bed_stop(bed);
 }
 
@@ -219,7 +221,7 @@ test_a_server_that_is_back_hears_who_joined(void **state)
     resume = hear(bed->lane[1], PSI_FRAME_TABLE_RESUME);
     assert_non_null(resume);
     assert_int_equal(resume->frame.rank, 2);
-    assert_int_equal(resume->frame.step, 9);
+    assert_int_equal(resume->frame.step, 10);
     assert_true(hear_table(bed->lane[1], PSI_FRAME_TABLE_OPEN, 0).again); /* it knows by then */
     master_bed_stop(bed);
 }

@@ -241,6 +241,7 @@ struct change {
     enum psi_view_change kind;
     uint32_t who;         /* rank, or server */
     uint32_t incarnation; /* PSI_VIEW_WORKER_REPLACED, _JOINED: of the one that comes */
+    uint64_t counts; /* PSI_VIEW_WORKER_LEFT, _JOINED: the step from which the set is another */
     uint32_t acks_left;
     uint32_t tables; /* entries of master.view_table */
     bool renews;     /* nothing changes: what the last master had decided is said to all again */

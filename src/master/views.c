@@ -23,6 +23,7 @@
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "master/state.h"
+#include "view/roster.h"
 
 /* -------------------------------------------------------------------------------- sending --- */
 
@@ -73,6 +74,8 @@ make_view(struct master *master, struct psi_view *view_p)
 
         master->view_worker[rank].member = master->view.worker[rank].member;
         master->view_worker[rank].incarnation = master->view.worker[rank].incarnation;
+        master->view_worker[rank].counts_from = master->view.worker[rank].counts_from;
+        master->view_worker[rank].counts_until = master->view.worker[rank].counts_until;
         master->view_worker[rank].host = worker->host;
         memcpy(master->view_worker[rank].address, worker->host_address,
                sizeof(worker->host_address));
@@ -84,6 +87,7 @@ make_view(struct master *master, struct psi_view *view_p)
     *view_p = (struct psi_view){
         .id = master->view.id,
         .workers = master->config.workers,
+        .changes = master->view.changes,
         .worker = master->view_worker,
         .places = master->places,
         .place = master->view_place,
@@ -107,10 +111,15 @@ make_next_view(struct master *master, struct psi_view *view_p)
     }
     switch (change->kind) {
     case PSI_VIEW_WORKER_LEFT:
-        master->view_worker[change->who].member = false;
+        psi_view_count(&master->view_worker[change->who], false, change->counts);
+        view_p->changes++;
+        break;
+    case PSI_VIEW_WORKER_JOINED:
+        psi_view_count(&master->view_worker[change->who], true, change->counts);
+        master->view_worker[change->who].incarnation = change->incarnation;
+        view_p->changes++;
         break;
     case PSI_VIEW_WORKER_REPLACED:
-    case PSI_VIEW_WORKER_JOINED:
         master->view_worker[change->who].member = true;
         master->view_worker[change->who].incarnation = change->incarnation;
         break;

@@ -52,6 +52,7 @@ psi_view_take(struct psi_view *view, const struct psi_view *next, struct psi_vie
     struct psi_view taken = {
         .id = next->id,
         .workers = next->workers,
+        .changes = next->changes,
         .worker = calloc(next->workers + 1, sizeof(*next->worker)),
         .places = next->places,
         .place = calloc(next->places + 1, sizeof(*next->place)),

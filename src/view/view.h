@@ -45,6 +45,8 @@ struct psi_view_worker {
     bool member;                   /* false: left or lost, or has not come yet */
     uint64_t host;                 /* as in its HELLO */
     char address[PSI_ADDRESS_MAX]; /* likewise */
+    uint64_t counts_from;          /* of psd_members(): the first step that it counts in, ... */
+    uint64_t counts_until;         /* ... and the first that it no longer does (roster.h) */
 };
 
 /* A lane of a server. */
@@ -82,6 +84,7 @@ struct psi_view {
     struct psi_view_worker *worker; /* by rank */
     uint32_t places;
     struct psi_view_place *place;
+    uint32_t changes; /* how often a worker joined or left */
 
     /* A view that a core holds has none of it. */
     enum psi_view_change change;

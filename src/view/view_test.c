@@ -3,7 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "view/view.h"
+#include "view/roster.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -199,6 +199,75 @@ test_a_later_term_has_higher_numbers(void **state)
     assert_int_equal(psi_view_term(psi_view_next_id(first, PSI_TERM_MAX)), PSI_TERM_MAX);
 }
 
+static void
+assert_members(const struct made *made, uint64_t step, struct psi_roster expected,
+               const uint32_t *expected_ranks)
+{
+    uint32_t ranks[WORKERS];
+    const struct psi_roster members = psi_view_roster(&made->view, step, 2, ranks, WORKERS);
+
+    assert_int_equal(members.count, expected.count);
+    assert_int_equal(members.index, expected.index);
+    assert_int_equal(members.version, expected.version);
+    assert_int_equal(members.since, expected.since);
+    assert_memory_equal(ranks, expected_ranks, members.count * sizeof(*ranks));
+}
+
+/* If this fails, workers that have different views deal the data of a step out differently. */
+static void
+test_a_later_view_changes_no_earlier_step(void **state)
+{
+    struct made made;
+
+    (void)state;
+    make(&made, 1);
+    made.worker[3] = (struct psi_view_worker){0}; /* has not come */
+    assert_members(&made, 0, (struct psi_roster){.count = 3, .index = 2},
+                   (const uint32_t[]){0, 1, 2});
+    assert_members(&made, 70, (struct psi_roster){.count = 3, .index = 2},
+                   (const uint32_t[]){0, 1, 2});
+
+    psi_view_count(&made.worker[3], true, 9);
+    made.view.changes = 1;
+    assert_members(&made, 8, (struct psi_roster){.count = 3, .index = 2},
+                   (const uint32_t[]){0, 1, 2});
+    assert_members(&made, 9, (struct psi_roster){1, 9, 4, 2}, (const uint32_t[]){0, 1, 2, 3});
+
+    psi_view_count(&made.worker[1], false, 12);
+    made.view.changes = 2;
+    assert_members(&made, 8, (struct psi_roster){.count = 3, .index = 2},
+                   (const uint32_t[]){0, 1, 2});
+    assert_members(&made, 11, (struct psi_roster){1, 9, 4, 2}, (const uint32_t[]){0, 1, 2, 3});
+    assert_members(&made, 12, (struct psi_roster){2, 12, 3, 1}, (const uint32_t[]){0, 2, 3});
+
+    psi_view_count(&made.worker[1], true, 20); /* the rank comes again */
+    psi_view_count(&made.worker[2], false, 15);
+    made.view.changes = 4;
+    assert_members(&made, 11, (struct psi_roster){1, 9, 4, 2}, (const uint32_t[]){0, 1, 2, 3});
+    assert_members(&made, 14, (struct psi_roster){2, 12, 3, 1}, (const uint32_t[]){0, 2, 3});
+    assert_members(&made, 15, (struct psi_roster){3, 15, 2, PSI_INDEX_NONE},
+                   (const uint32_t[]){0, 3});
+    assert_members(&made, UINT64_MAX, (struct psi_roster){4, 20, 3, PSI_INDEX_NONE},
+                   (const uint32_t[]){0, 1, 3});
+}
+
+/* If this fails, one that died before its first step counts in some. */
+static void
+test_who_left_before_it_counted_never_counts(void **state)
+{
+    struct made made;
+
+    (void)state;
+    make(&made, 1);
+    made.worker[3] = (struct psi_view_worker){0};
+    psi_view_count(&made.worker[3], true, 9);
+    psi_view_count(&made.worker[3], false, 4);
+    for (uint64_t step = 0; step < 20; step++) {
+        assert_false(psi_view_counts(&made.view, 3, step));
+        assert_true(psi_view_counts(&made.view, 0, step));
+    }
+}
+
 int
 main(void)
 {
@@ -209,6 +278,8 @@ main(void)
         cmocka_unit_test(test_a_first_view_may_have_later_lives),
         cmocka_unit_test(test_the_old_view_outlives_the_new),
         cmocka_unit_test(test_a_later_term_has_higher_numbers),
+        cmocka_unit_test(test_a_later_view_changes_no_earlier_step),
+        cmocka_unit_test(test_who_left_before_it_counted_never_counts),
     };
 
     return cmocka_run_group_tests_name("view", tests, NULL, NULL);

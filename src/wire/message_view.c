@@ -57,6 +57,11 @@ psi_view_encode(struct psi_pack *pack, const struct psi_view *view)
     for (uint32_t i = 0; i < view->places; i++) {
         psi_pack_u64(pack, view->place[i].process);
     }
+    psi_pack_u32(pack, view->changes);
+    for (uint32_t i = 0; i < view->workers; i++) {
+        psi_pack_u64(pack, view->worker[i].counts_from);
+        psi_pack_u64(pack, view->worker[i].counts_until);
+    }
 }
 
 static void
@@ -117,6 +122,19 @@ unpack_processes(struct psi_unpack *unpack, struct psi_view *view)
     }
 }
 
+/* Likewise. */
+static void
+unpack_counts(struct psi_unpack *unpack, struct psi_view *view)
+{
+    const bool is_told = unpack->left > 0;
+
+    view->changes = is_told ? psi_unpack_u32(unpack, "changes", 0, UINT32_MAX) : 0;
+    for (uint32_t i = 0; i < view->workers && unpack->status == PSD_OK; i++) {
+        view->worker[i].counts_from = is_told ? psi_unpack_u64(unpack, "worker.counts_from") : 0;
+        view->worker[i].counts_until = is_told ? psi_unpack_u64(unpack, "worker.counts_until") : 0;
+    }
+}
+
 psd_status
 psi_view_decode(const uint8_t *bytes, size_t size, struct psi_view *view_p, struct psd_error *err)
 {
@@ -127,6 +145,7 @@ psi_view_decode(const uint8_t *bytes, size_t size, struct psi_view *view_p, stru
     unpack_members(&unpack, view_p);
     unpack_change(&unpack, view_p);
     unpack_processes(&unpack, view_p);
+    unpack_counts(&unpack, view_p);
     return unpack.status;
 }
 

@@ -915,6 +915,7 @@ fill_view(uint64_t *random, struct sample *sample)
 
     view->id = (uint32_t)draw(random);
     view->workers = 1 + draw_below(random, LIST);
+    view->changes = (uint32_t)draw(random);
     view->places = draw_below(random, LIST);
     view->change = draw_below(random, PSI_VIEW_CHANGES);
     view->who = view->change == PSI_VIEW_FIRST         ? 0
@@ -927,6 +928,8 @@ fill_view(uint64_t *random, struct sample *sample)
         view->worker[i].incarnation = draw_below(random, UINT16_MAX + 1);
         view->worker[i].member = draw_below(random, 2) == 0;
         view->worker[i].host = draw(random);
+        view->worker[i].counts_from = draw(random);
+        view->worker[i].counts_until = draw(random);
         draw_text(random, view->worker[i].address, sizeof(view->worker[i].address));
     }
     for (uint32_t i = 0; i < view->places; i++) {
@@ -1404,6 +1407,13 @@ spans_bytes(const struct psi_telling *telling)
     return bytes;
 }
 
+/* Who counts from which step on, which was appended last of all. */
+static size_t
+counts_bytes(const struct psi_view *view)
+{
+    return 4 + 16 * (size_t)view->workers;
+}
+
 /* How many bytes were appended later. */
 static size_t
 tail_bytes(const struct sample *sample, const struct kind *kind)
@@ -1415,7 +1425,7 @@ tail_bytes(const struct sample *sample, const struct kind *kind)
         return 1 + 8 + 1 + 1; /* at four times */
     }
     if (strcmp(kind->name, "view") == 0) {
-        return 8 * (size_t)sample->view.places;
+        return 8 * (size_t)sample->view.places + counts_bytes(&sample->view);
     }
     if (strcmp(kind->name, "welcome") == 0) {
         return 1 + 4;
@@ -1432,6 +1442,7 @@ was_whole(const struct bench *bench, const struct kind *kind, size_t bytes)
     return since == tail_bytes(&bench->in, kind) ||
            (strcmp(kind->name, "hello") == 0 && (since == 1 || since == 2 || since == 2 + 8)) ||
            (strcmp(kind->name, "welcome") == 0 && since == 4) ||
+           (strcmp(kind->name, "view") == 0 && since == counts_bytes(&bench->in.view)) ||
            (strcmp(kind->name, "telling") == 0 && (since == spans_bytes(&bench->in.telling) ||
                                                    since == frames_bytes(&bench->in.telling)));
 }
@@ -1458,6 +1469,16 @@ clear_spans(struct psi_telling *telling)
     memset(telling->wait, 0, sizeof(telling->wait));
 }
 
+static void
+clear_counts(struct psi_view *view)
+{
+    view->changes = 0;
+    for (uint32_t i = 0; i < view->workers; i++) {
+        view->worker[i].counts_from = 0;
+        view->worker[i].counts_until = 0;
+    }
+}
+
 /* As who does not hear them takes them. */
 static void
 clear_tail(struct sample *sample, const struct kind *kind)
@@ -1476,6 +1497,7 @@ clear_tail(struct sample *sample, const struct kind *kind)
         for (uint32_t i = 0; i < sample->view.places; i++) {
             sample->view.place[i].process = 0;
         }
+        clear_counts(&sample->view);
     } else if (strcmp(kind->name, "subscribe") == 0) {
         sample->subscribe.metrics = false;
     } else {
@@ -1708,6 +1730,7 @@ test_view_change_is_consistent(void **state)
     struct bench *bench = bench_create();
     const struct kind *kind = kind_named("view");
     struct psd_error err;
+    size_t size;
 
     prepare_view(&bench->in);
     bench->in.view.workers = 2;
@@ -1728,14 +1751,15 @@ test_view_change_is_consistent(void **state)
     bench->in.view.who = 1;
     assert_int_equal(through(bench, kind), PSD_OK);
 
-    /* change, who, tables are the last 1 + 4 + 4 bytes. */
-    bench->bytes[bench->size - 9] = PSI_VIEW_FIRST;
-    assert_int_equal(decode_out(bench, kind, bench->size, &err), PSD_ERR_PROTOCOL); /* who */
-    bench->bytes[bench->size - 8] = 0;
-    assert_int_equal(decode_out(bench, kind, bench->size, &err), PSD_OK);
-    bench->bytes[bench->size - 4] = 1; /* and 13 bytes for it: */
-    memset(bench->bytes + bench->size, 0, 13);
-    assert_int_equal(decode_out(bench, kind, bench->size + 13, &err), PSD_ERR_PROTOCOL);
+    /* change, who, tables are the last 1 + 4 + 4 bytes before what was appended. */
+    size = bench->size - tail_bytes(&bench->in, kind);
+    bench->bytes[size - 9] = PSI_VIEW_FIRST;
+    assert_int_equal(decode_out(bench, kind, size, &err), PSD_ERR_PROTOCOL); /* who */
+    bench->bytes[size - 8] = 0;
+    assert_int_equal(decode_out(bench, kind, size, &err), PSD_OK);
+    bench->bytes[size - 4] = 1; /* and 13 bytes for it: */
+    memset(bench->bytes + size, 0, 13);
+    assert_int_equal(decode_out(bench, kind, size + 13, &err), PSD_ERR_PROTOCOL);
     free(bench);
 }
 

@@ -379,7 +379,9 @@ create_master(struct bed *bed)
 {
     const struct bed_config *config = &bed->config;
     const struct master_config master_config = {
-        .workers = config->workers,
+        .workers = config->max_workers > 0 ? config->max_workers : config->workers,
+        .start_workers = config->max_workers > 0 ? config->workers : 0,
+        .size = config->workers,
         .servers = config->servers,
         .heartbeat_ms = config->heartbeat_ms,
         .dead_heartbeats = config->dead_heartbeats,

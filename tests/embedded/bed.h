@@ -57,6 +57,7 @@ enum bed_security {
 struct bed_config {
     enum bed_security security; /* BED_SECRET */
     uint32_t workers;           /* 1 */
+    uint32_t max_workers;       /* 0: none may join */
     uint32_t servers;           /* 1 */
     uint32_t lanes;             /* 1, of every server */
     uint32_t servers_absent;    /* so many of the servers never come */

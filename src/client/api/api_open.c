@@ -122,12 +122,37 @@ psd_open(const struct psd_open_args *args, psd_context **context_p)
     return status;
 }
 
+/* The first error: that of what was under way, or of the farewell. */
+static psd_status
+say_bye_locked(psd_context *context, psd_status status, struct psd_error *err)
+{
+    struct psd_error reason;
+    psd_status left;
+    psd_op *op;
+
+    if (psi_client_state(context->client) == PSI_CLIENT_OVER) {
+        if (status == PSD_OK) {
+            *err = *psi_client_error(context->client);
+            status = err->status;
+        }
+        return status;
+    }
+    left = psi_client_bye(context->client, &op, &reason);
+    if (left == PSD_OK) {
+        left = psi_context_finish_locked(context, op, NULL, &reason);
+    }
+    if (status == PSD_OK && left != PSD_OK) {
+        *err = reason;
+        status = left;
+    }
+    return status;
+}
+
 psd_status
 psd_close(psd_context *context)
 {
     struct psd_error *err = psi_error();
     psd_status status;
-    psd_op *op;
 
     if (context == NULL) {
         return PSD_OK;
@@ -138,25 +163,35 @@ psd_close(psd_context *context)
     }
     pthread_mutex_lock(&context->lock);
     status = psi_context_drain_locked(context, err);
-    if (psi_client_state(context->client) == PSI_CLIENT_OVER) {
-        if (status == PSD_OK) {
-            *err = *psi_client_error(context->client);
-            status = err->status;
-        }
-    } else {
-        struct psd_error reason;
-        psd_status left = psi_client_bye(context->client, &op, &reason);
-
-        if (left == PSD_OK) {
-            left = psi_context_finish_locked(context, op, NULL, &reason);
-        }
-        if (status == PSD_OK && left != PSD_OK) {
-            *err = reason;
-            status = left;
-        }
+    if (!context->left) {
+        status = say_bye_locked(context, status, err);
     }
     pthread_mutex_unlock(&context->lock);
     psi_context_destroy(context);
+    return status;
+}
+
+psd_status
+psd_leave(psd_context *context)
+{
+    struct psd_error *err = psi_error();
+    psd_status status = psi_context_check(context, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    pthread_mutex_lock(&context->lock);
+    if (!context->left) {
+        struct psd_error unused;
+
+        (void)psi_context_drain_locked(context, &unused); /* each operation tells its own error */
+        status = context->left ? PSD_OK : say_bye_locked(context, PSD_OK, err);
+    }
+    if (status == PSD_OK && !context->left) {
+        context->left = true;
+        psi_client_left(context->client);
+    }
+    pthread_mutex_unlock(&context->lock);
     return status;
 }
 

@@ -350,6 +350,18 @@ psi_context_wait_any_locked(psd_context *context, uint64_t deadline_ns)
     return context->any != NULL ? PSD_OK : PSD_PENDING;
 }
 
+void
+psi_context_wait_roster_locked(psd_context *context, uint64_t deadline_ns)
+{
+    context->waiters++;
+    while (!psi_client_knows_roster(context->client) &&
+           psi_client_state(context->client) == PSI_CLIENT_RUNNING &&
+           !has_passed(context, deadline_ns)) {
+        wait_turn_locked(context, deadline_ns);
+    }
+    leave_locked(context);
+}
+
 psd_status
 psi_context_drain_locked(psd_context *context, struct psd_error *err)
 {

@@ -42,6 +42,7 @@ struct psd_context {
     pthread_t thread;
     bool thread_started;
     bool closing;             /* guarded by lock */
+    bool left;                /* guarded by lock: psd_leave() has ended well */
     unsigned waiters;         /* guarded by lock: threads inside a wait */
     struct psi_seat waiter;   /* one of them is on the loop */
     struct psi_seat driver;   /* the context's own thread is */
@@ -90,6 +91,9 @@ void psi_context_wait_news_locked(psd_context *context, const psd_op *op, uint64
 
 /* Until some operation is in context->any. With the lock held. */
 psd_status psi_context_wait_any_locked(psd_context *context, uint64_t deadline_ns);
+
+/* Until it knows who counts, the client is over, or deadline_ns. With the lock held. */
+void psi_context_wait_roster_locked(psd_context *context, uint64_t deadline_ns);
 
 /* Until nothing is under way; the first error among what ended meanwhile. With the lock held. */
 psd_status psi_context_drain_locked(psd_context *context, struct psd_error *err);

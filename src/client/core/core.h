@@ -17,6 +17,7 @@
 #include "client/core/watcher.h"
 #include "table/spec.h"
 #include "transport/transport.h"
+#include "view/roster.h"
 #include "wire/message.h"
 
 struct psi_client;
@@ -86,6 +87,17 @@ psd_status psi_client_subscribe(struct psi_client *client, uint32_t every_ms, st
 psd_status psi_client_step_add(struct psi_client *client, uint64_t add, struct psd_op **op_p,
                                struct psd_error *err);
 psd_status psi_client_bye(struct psi_client *client, struct psd_op **op_p, struct psd_error *err);
+
+/* Does it have every view by which a lane has answered it? Only then it knows who counts in the step
+ * that it is at. */
+bool psi_client_knows_roster(const struct psi_client *client);
+
+/* Who counts in the step (view/roster.h). */
+struct psi_roster psi_client_roster(const struct psi_client *client, uint64_t step, uint32_t *ranks,
+                                    size_t capacity);
+
+/* A worker whose bye has ended well is out: every call fails from now on. */
+void psi_client_left(struct psi_client *client);
 
 /* A piece of another worker's published state, into `to`. */
 psd_status psi_client_share_pull(struct psi_client *client, const struct psi_share *share, void *to,

@@ -325,6 +325,9 @@ psi_lane_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes,
         return PSD_OK;
     }
     lane->frames_in++;
+    if (frame->view > lane->client->heard_view) {
+        lane->client->heard_view = frame->view;
+    }
     switch (frame->type) {
     case PSI_FRAME_VALUE:
         value_arrived(lane, payload);

@@ -10,6 +10,7 @@
  */
 #include <stdio.h>
 
+#include "client/core/core.h"
 #include "client/core/lane_parts.h"
 #include "client/core/results.h"
 #include "rpc/post.h"
@@ -104,4 +105,11 @@ psi_leave_describe(struct psd_op *op)
                                          : "lost; waiting for it to come back");
         }
     }
+}
+
+void
+psi_client_left(struct psi_client *client)
+{
+    psi_client_over(client, PSD_ERR_CLOSED, "worker %u has left the job (psd_leave)",
+                    client->job.rank);
 }

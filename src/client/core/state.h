@@ -347,6 +347,7 @@ struct psi_client {
     const struct psi_watcher *watcher; /* (optional) of an observer */
 
     struct psi_view view; /* the one it has; id 0: none yet */
+    uint32_t heard_view;  /* the latest that a lane has answered by */
     uint32_t lane_count;
     uint32_t connect_from; /* the lane whose turn it is to be connected to */
     uint32_t lanes_up;
