@@ -10,11 +10,11 @@
  *     psd_op *op;
  *     uint64_t step;
  *
- *     psd_open(NULL, &context);                          join, as the environment says
+ *     psd_open(NULL, &context);                          join; the environment says where
  *     psd_table_open(context, &table_args, &weights);    the same on every worker
  *     step = psd_table_step(weights);                    0, unless loaded or a replacement
  *     psd_pull(weights, &(struct psd_transfer){.struct_size = sizeof(struct psd_transfer),
- *              .step = step, .values = values}, &op);    the values to begin with
+ *              .step = step, .values = values}, &op);    the first values
  *     psd_wait(op, PSD_FOREVER);
  *     psd_op_release(op);
  *     for (; step < steps; step++) {
@@ -29,8 +29,8 @@
  * Rules that hold for every call
  *   - The library never prints, never exits, installs no signal handler and keeps no global state:
  *     two contexts can live in one process.
- *   - Any thread may use a context, its tables and its operations, except where said otherwise.
- *     psd_close() and psd_op_release() must be the last use of what they end.
+ *   - Any thread may use a context, its tables and its operations, unless the call says otherwise.
+ *     Nothing may be used after psd_close() or psd_op_release() has ended it.
  *   - Outputs (last parameters, `_p`) are written on success only.
  *   - A failed call leaves its message in psd_last_error(); an operation keeps its own, see
  *     psd_op_error().
@@ -39,17 +39,17 @@
  *     child write to the same bytes.
  *
  * Structs grow, programs stay
- *   - The program says how long its structs are. The first field of a struct that it fills in is
+ *   - The program says how long its structs are. A struct that it fills in begins with
  *     struct_size = sizeof(the struct). A call that takes an array (struct psd_node, struct
- *     psd_state) takes the size of one element, too. Anything else is PSD_ERR_INVALID.
+ *     psd_state) also takes the size of one element. Any other size is PSD_ERR_INVALID.
  *   - A later version only appends fields, and 0 in a field means its default. A struct holds
  *     another one by pointer, never by value, so that both can grow.
- *   - An older program has shorter structs. Fields it does not know have their defaults, and
- *     nothing is written past the end of its structs. It runs with a newer library as before,
- *     without being compiled again.
+ *   - An older program has shorter structs. It runs with a newer library as before, without being
+ *     compiled again: fields that it does not know have their defaults, and nothing is written past
+ *     the end of its structs.
  *   - A newer program has longer structs. It runs with an older library as long as it leaves the
- *     newer fields 0; the library returns 0 in those it does not know. Asking for more is
- *     PSD_ERR_INVALID, and the message names the struct. Nothing is ever ignored.
+ *     newer fields 0. In outputs, the library sets fields that it does not know to 0. A newer field
+ *     that is not 0 is PSD_ERR_INVALID, and the message names the struct. No field is ignored.
  *   - struct psd_error belongs to the library: read it through the pointer, never declare one.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -89,7 +89,7 @@ struct psd_open_args {
     const char *rank;           /* "0".."W-1"; "auto": the master chooses the lowest free rank */
     uint32_t open_timeout_ms;   /* for the whole job to gather; default 60,000 */
     uint32_t op_timeout_ms;     /* default deadline of every operation; default 60,000 */
-    const char *secret_file;    /* default PSD_SECRET_FILE, or the descriptor psd_run hands down */
+    const char *secret_file;    /* default PSD_SECRET_FILE, or the descriptor from psd_run */
 };
 
 /*
@@ -99,39 +99,41 @@ struct psd_open_args {
  *   context_p  out: end it with psd_close() or psd_abandon().
  *
  * Returns PSD_OK, or
- *   PSD_ERR_INVALID    no master address or no secret anywhere (PSD_INSECURE=1 does without, on
- *                      loopback only), or an option that makes no sense;
+ *   PSD_ERR_INVALID    there is no master address, no secret (PSD_INSECURE=1 allows that, on
+ *                      loopback only), or an option makes no sense;
  *   PSD_ERR_TIMEOUT    the job did not gather in time: the message names who is missing;
  *   PSD_ERR_REFUSED    the rank is taken or not part of this job, the job is over, or the secret is
  *                      not the job's;
  *   PSD_ERR_VERSION    library and master speak different protocols: the message names both;
  *   PSD_ERR_NO_MEMORY.
  *
- * Blocks up to open_timeout_ms. Starts one thread (heartbeats and progress); the first large tensor
- * may start a few that help with copies (PSD_COPY_THREADS, docs/threads.md). Another one looks up
- * the name of the master's host; it may outlive the context.
+ * Blocks up to open_timeout_ms. Starts one thread for heartbeats and progress. The first large
+ * tensor may start a few more that help with copies (PSD_COPY_THREADS, docs/threads.md). Another
+ * thread looks up the name of the master's host. It may outlive the context.
  */
 PSD_API psd_status psd_open(const struct psd_open_args *args, psd_context **context_p);
 
 /*
- * psd_close - say "done" and leave. When every worker has left, servers and master end too. In a job
- * that goes on when a server dies it waits until the others have the last sums that this one has.
+ * psd_close - say "done" and leave. When every worker has left, servers and master end, too. If the
+ * job survives the death of a server, psd_close() first waits until the other workers have the last
+ * sums that this one has.
  *
  * Waits for operations in flight (up to their deadlines), then frees the context, its tables and
- * every operation not yet released. Returns PSD_OK, or the first error that kept an operation from
- * ending well; the context is gone either way. NULL is allowed.
+ * every operation not yet released. Returns PSD_OK, or the first error of an operation. The context
+ * is gone either way. NULL is allowed.
  */
 PSD_API psd_status psd_close(psd_context *context);
 
 /*
- * psd_abandon - leave without saying "done": for the failure path. The job then treats this worker
- * as dead, as its policy says. Operations in flight end as "unknown". Never blocks on the network.
+ * psd_abandon - leave without saying "done", after a failure. The job then treats this worker as
+ * dead, and its policy decides. Operations in flight end as PSD_OUTCOME_UNKNOWN. Never blocks on
+ * the network.
  */
 PSD_API void psd_abandon(psd_context *context);
 
-/* Who counts while workers come and go, and leaving while the others go on: psd/elastic.h. */
+/* psd/elastic.h: who counts while workers come and go, and how to leave while the others go on. */
 
-PSD_API uint32_t psd_rank(const psd_context *context);    /* this worker, 0..W-1; who joins: more */
+PSD_API uint32_t psd_rank(const psd_context *context);    /* 0..W-1; W or more: it joined */
 PSD_API uint32_t psd_size(const psd_context *context);    /* W: workers the job was started for */
 PSD_API uint32_t psd_servers(const psd_context *context); /* S */
 PSD_API uint32_t psd_incarnation(const psd_context *context); /* 1; more for a replacement */
@@ -142,7 +144,7 @@ typedef enum psd_dtype {
     PSD_F32 = 1,
     PSD_F64 = 2,
     PSD_F16 = 3,  /* IEEE half; servers add in f32 and keep f32 master values */
-    PSD_BF16 = 4, /* likewise */
+    PSD_BF16 = 4, /* as PSD_F16 */
 } psd_dtype;
 
 typedef enum psd_use {
@@ -228,18 +230,18 @@ struct psd_table_args {
     const struct psd_rule_args *rule; /* PSD_USE_UPDATE: copied; NULL: PSD_RULE_SGD, defaults */
 
     /*
-     * How far workers may drift apart, in steps. 0: bulk-synchronous, all workers' gradients of a
-     * step meet in one round. N: stale-synchronous. PSD_STALENESS_UNBOUNDED: asynchronous. With
-     * anything but 0 every gradient is applied by itself as it arrives (PSD_USE_UPDATE only).
+     * How far workers may drift apart, in steps. 0 is bulk-synchronous: all workers' gradients of a
+     * step meet in one round. N is stale-synchronous, PSD_STALENESS_UNBOUNDED asynchronous. Unless
+     * it is 0, every gradient is applied by itself as it arrives (PSD_USE_UPDATE only).
      */
     uint32_t staleness;
 
     /*
-     * b backup workers: a step closes with the gradients of the first W - b workers; the others are
-     * told PSD_ERR_DROPPED. Which workers are in a step is decided once for all tables with the
-     * same b. Push those tables together, all of them in every step (docs/consistency.md). In a job
-     * that goes on without dead workers, all tables with b > 0 must have the same b.
-     * Bulk-synchronous tables only.
+     * b backup workers: a step closes with the gradients of the first W - b workers. The others get
+     * PSD_ERR_DROPPED. One decision says which workers are in a step, for all tables with the same
+     * b. Push those tables together, all of them in every step (docs/consistency.md). In a job that
+     * goes on without dead workers, all tables with b > 0 must have the same b. Bulk-synchronous
+     * tables only.
      */
     uint32_t backup_workers;
 
@@ -255,7 +257,7 @@ struct psd_table_args {
  * psd_table_open - create a table, or join the one another worker created.
  *
  * Every worker opens the same tables, in any order, with the same arguments (values, priority and
- * struct_size may differ). Returns when all servers have the memory for it.
+ * struct_size may differ). Returns when all servers have allocated the memory.
  *
  * Returns PSD_OK, or
  *   PSD_ERR_INVALID    an argument makes no sense (zero-sized shape, contradictory options);
@@ -273,14 +275,15 @@ PSD_API uint64_t psd_table_count(const psd_table *table);
 PSD_API size_t psd_table_element_bytes(const psd_table *table);
 
 /*
- * The step this worker has to push next:
- *   - 0 in a new job;
- *   - the saved step after psd_load(), for all open tables but PSD_USE_SUM tables that were pushed
- *     before; and in a job that goes on from a checkpoint (psd_run --resume), from the start;
- *   - the step to repeat, in a replacement;
- *   - the first step that it takes part in, in a worker that joined a running job (docs/elastic.md);
- *   - the current step, for a worker whose contribution was dropped, by this table or by another
- *     one with as many backup workers.
+ * The step that this worker has to push next:
+ *   - in a new job: 0;
+ *   - after psd_load(): the saved step, for all open tables except PSD_USE_SUM tables that were
+ *     already pushed;
+ *   - in a job that goes on from a checkpoint (psd_run --resume): the saved step, from the start;
+ *   - in a replacement: the step to repeat;
+ *   - in a worker that joined a running job: its first step (docs/elastic.md);
+ *   - after this table, or another one with as many backup workers, dropped this worker's gradient:
+ *     the current step.
  * Tables that are pushed together have the same step when all their pushes have ended. Read it
  * then, once for all of them.
  */
@@ -288,11 +291,11 @@ PSD_API uint64_t psd_table_step(const psd_table *table);
 
 /* ------------------------------------------------------------------------------- transfers --- */
 
-/* Called once when the operation ends, on whichever thread drives the library. It may start new
- * operations. It must not block, and must not wait for operations. */
+/* Called once when the operation ends, on the thread that drives the library at that moment. It may
+ * start new operations. It must not block, and must not wait for operations. */
 typedef void (*psd_done_fn)(psd_op *op, psd_status status, void *user);
 
-/* The caller has checked that the gradient is finite: skip the scan of PSD_NAN_REJECT/SKIP. */
+/* The caller has checked that the gradient is finite. PSD_NAN_REJECT and _SKIP need no scan. */
 #define PSD_TRANSFER_CHECKED 1u
 
 /* The values go into the table's view (psd_view); `values` is NULL. */
@@ -303,32 +306,34 @@ struct psd_transfer {
     uint64_t step;        /* the worker's clock; see psd_push */
     const void *gradient; /* push: borrowed until the operation ends; any alignment */
     void *values;         /* pull: written by the time the operation ends; any alignment */
-    uint64_t first;       /* range: first element (a multiple of PSD_CHUNK_ELEMENTS) ... */
-    uint64_t count;       /* ... and how many; 0: to the end. The end must lie on the grid too */
-    int32_t priority;     /* 0: the table's; else 1..255 */
+    uint64_t first;       /* range: first element, on the grid of PSD_CHUNK_ELEMENTS ... */
+    uint64_t count;       /* ... and how many; 0: to the end. The end must lie on the grid, too */
+    int32_t priority;     /* 0: the table's; otherwise 1..255 */
     uint32_t timeout_ms;  /* 0: the context's op_timeout_ms; PSD_FOREVER: none */
     uint32_t flags;       /* PSD_TRANSFER_* */
     psd_done_fn done;     /* (optional) */
-    void *user;           /* handed to done and psd_wait_any */
+    void *user;           /* for the caller: done gets it, psd_op_user() returns it */
 };
 
 /*
  * psd_push, psd_pull, psd_push_pull - start moving a table, or a range of it. They return at once.
  *
- * Steps. A worker pushes each chunk of a table once per step, steps in order: psd_table_step(), the
- * next, and so on (asynchronous tables take any step). The push ends when its round closes: when
- * every worker's gradient of that step is in. A pull at step c is answered when every worker's
- * gradients of all steps below c - staleness are in. A push_pull at step c is a push at c and a
- * pull at c + 1 in one message each way. A worker always sees its own pushes.
+ * Steps. A worker pushes each chunk of a table once per step, with the steps in order:
+ * psd_table_step(), the next one, and so on (asynchronous tables accept any step). A push ends when
+ * its round closes, that is, when every worker's gradient of that step has arrived. A pull at step
+ * c is answered when every worker's gradients of all steps below c - staleness have arrived. A
+ * push_pull at step c is a push at c and a pull at c + 1, in one message each way. A worker always
+ * sees its own pushes.
  *
- * Operations on the same table take effect in the order they were started. One exception: a pull
- * that needs pushes started after it takes its place behind them. Starting an operation never
- * blocks: what does not fit the window waits inside the operation. A server lets 256 pulls of one
- * worker wait for one chunk; further ones end as PSD_ERR_BUSY.
+ * Order. Operations on one table take effect in the order in which they were started. One
+ * exception: a pull that needs later pushes takes its place after them. Starting an operation never
+ * blocks; parts that do not fit the window wait inside the operation. A server lets 256 pulls of
+ * one worker wait for one chunk. Further ones end as PSD_ERR_BUSY.
  *
- * In a job whose sums survive their servers (docs/failures.md) a psd_push to a table of PSD_USE_SUM
- * brings the sum along, into memory of the library, from which a later psd_pull is answered: the table
- * takes its size once more in this process, from its first psd_push on. psd_push_pull takes nothing.
+ * Memory. In a job whose sums survive their servers (docs/failures.md), a psd_push to a PSD_USE_SUM
+ * table also brings the sum back, into memory of the library. A later psd_pull is answered from
+ * there. From the first psd_push on, that costs the size of the table once more in this process.
+ * psd_push_pull costs nothing.
  *
  * Returns PSD_OK, or
  *   PSD_ERR_INVALID     range not on the grid, missing pointer, unknown flag;
@@ -346,13 +351,13 @@ PSD_API psd_status psd_push_pull(psd_table *table, const struct psd_transfer *tr
 
 /*
  * psd_alloc - memory for gradients. A server on the same host reads them in place instead of
- * getting a copy; to other servers it is memory like any other. Zeroed, page-aligned, its pages
- * already touched. One region may hold the gradients of many tables. Ranges of it may be pushed
- * from any offset. A server reads from up to 752 regions of a worker at a time; gradients in
- * further regions are copied.
+ * getting a copy. To other servers it is memory like any other. The memory is zeroed and
+ * page-aligned, and its pages are already touched. One region may hold the gradients of many
+ * tables, and a push may begin at any offset. A server reads from up to 752 regions of a worker at
+ * a time. Gradients in further regions are copied.
  *
- * What a push borrows must not change before the push has ended. If it ended without an answer
- * (PSD_OUTCOME_UNKNOWN), a server may still read the memory, until the context is closed.
+ * The memory must not change before the push that borrows it has ended. If it ended without an
+ * answer (PSD_OUTCOME_UNKNOWN), a server may still read the memory until the context is closed.
  *
  * Returns PSD_OK or PSD_ERR_INVALID (no bytes), PSD_ERR_NO_MEMORY, PSD_ERR_FORKED.
  */
@@ -363,12 +368,12 @@ PSD_API psd_status psd_alloc(psd_context *context, size_t bytes, void **memory_p
 PSD_API psd_status psd_free(psd_context *context, void *memory);
 
 /*
- * psd_view - where the values of a table appear after a pull or push_pull with PSD_TRANSFER_VIEW:
- * one contiguous tensor, zero before the first. When the server is on the same host and updates all
- * workers together (staleness 0, no backup workers), these are the server's own values, read in
- * place. Otherwise, and for tables too small to matter, they are copied here. Read only, valid
- * until psd_close(). Sums of a job that outlives its servers are kept here: should a server die,
- * they are shown to its other life, for workers that lack them.
+ * psd_view - where the values of a table appear after a pull or push_pull with PSD_TRANSFER_VIEW.
+ * It is one contiguous tensor, zero before the first pull. It is read-only, and valid until
+ * psd_close(). If the server is on the same host and updates all workers together (staleness 0, no
+ * backup workers), these are the server's own values, read in place. Otherwise, and in very small
+ * tables, the values are copied here. If the job survives the death of servers, the view also keeps
+ * its sums: when a server dies, its other life gets them from here, for workers that lack them.
  *
  * Values in the view may change as soon as this worker pushes the next step of the table. When the
  * job has gone on without a worker, that worker may see them change at any time. Its next call then
@@ -376,8 +381,8 @@ PSD_API psd_status psd_free(psd_context *context, void *memory);
  */
 PSD_API psd_status psd_view(psd_table *table, const void **values_p);
 
-/* How an operation ended. The unit that is applied, or not, is one contribution to one chunk; an
- * operation is a set of these. */
+/* How an operation ended. The gradient of one chunk is applied as a whole or not at all; an
+ * operation may have many chunks. */
 typedef enum psd_outcome {
     PSD_OUTCOME_PENDING = 0,
     PSD_OUTCOME_DONE = 1,        /* all of it was applied / delivered */
@@ -387,8 +392,8 @@ typedef enum psd_outcome {
 
 /*
  * psd_wait - wait for an operation. Returns PSD_OK when it is done, PSD_PENDING when timeout_ms
- * passed first (the operation goes on), else the operation's error. The waiting thread moves the
- * bytes itself.
+ * passed first (the operation goes on), and otherwise the operation's error. The waiting thread
+ * moves the bytes itself.
  */
 PSD_API psd_status psd_wait(psd_op *op, uint32_t timeout_ms);
 
@@ -396,9 +401,9 @@ PSD_API psd_status psd_wait(psd_op *op, uint32_t timeout_ms);
 PSD_API psd_status psd_test(psd_op *op);
 
 /*
- * psd_wait_any - the next operation of the context that has ended, leaving out those that somebody
- * has waited for and those with a `done`. PSD_OK: it is *op_p (its own error is in psd_op_error());
- * PSD_PENDING: timeout_ms passed.
+ * psd_wait_any - the next operation of the context that has ended. It skips operations that
+ * somebody has waited for, and those with a `done`. PSD_OK: the operation is *op_p (its own error
+ * is in psd_op_error()). PSD_PENDING: timeout_ms passed.
  */
 PSD_API psd_status psd_wait_any(psd_context *context, uint32_t timeout_ms, psd_op **op_p);
 
@@ -416,23 +421,24 @@ PSD_API int psd_fd(psd_context *context);
 /* ---------------------------------------------------------------------------- all together --- */
 
 /*
- * psd_barrier - waits until every live worker has come to its n-th barrier. Each call is the next
- * barrier of its worker, in the order in which the calls began, whichever thread makes it. So two
- * threads that call it at once wait for two barriers. A call that timed out has not passed: the
- * next call waits for the same barrier (the other workers have seen this one there).
+ * psd_barrier - wait until every live worker has reached the same barrier. A worker's calls count
+ * in the order in which they began, on whatever thread. So two threads that call it at once wait
+ * for two barriers. A call that timed out has not passed the barrier: the next call waits for the
+ * same one. (The other workers may have passed, because they have seen this worker there.)
  *
- * The first barrier of a replacement is the first that the others have not passed: if its
- * predecessor died in a barrier, that one. So if workers meet at a barrier before they train, a
- * replacement (psd_incarnation() > 1) must skip it: it would meet the others at their next barrier.
+ * The first barrier of a replacement is the first one that the others have not passed. If its
+ * predecessor died in a barrier, it is that one. If workers meet at a barrier before they train, a
+ * replacement (psd_incarnation() > 1) must skip it, or it would meet the others at their next one.
  *
  * PSD_ERR_TIMEOUT names the workers that have not come; PSD_ERR_BUSY: more than 4,096 threads wait.
  */
 PSD_API psd_status psd_barrier(psd_context *context, uint32_t timeout_ms);
 
 /*
- * psd_global_step - adds to the job's global step, exactly once, and returns the new value.
- * add = 0 reads it. What a dead worker added stays; its replacement adds to that. Server 0 keeps it: if
- * that dies, a job that has used it is over, also one that only sums (docs/failures.md).
+ * psd_global_step - add to the job's global step, exactly once, and return the new value. add = 0
+ * reads it. What a dead worker added stays, and its replacement adds to that. Server 0 keeps the
+ * global step. If server 0 dies and has no copy, a job that has used the global step is over, even
+ * one that only sums (docs/failures.md).
  *
  * PSD_ERR_BUSY: 256 threads of this worker are already in this call; nothing was added.
  */
@@ -440,25 +446,25 @@ PSD_API psd_status psd_global_step(psd_context *context, uint64_t add, uint64_t 
 
 /*
  * psd_report - tell the job how this worker is doing: a named number (loss, accuracy, samples per
- * second), as of a step. psd_run keeps a curve of each name; psd_nodes() shows the last number, or
- * the last loss once a "loss" was reported. Never blocks: what is reported is told every half
- * second, and of more than 256 numbers in that time the oldest are lost (the metric points_untold
- * counts them). psd_run keeps curves of 1,024 names of a worker. A value may be NaN.
+ * second) of a step. psd_run keeps a curve for each name, for up to 1,024 names of a worker.
+ * psd_nodes() shows the last number, or the last loss once a "loss" was reported. Never blocks.
+ * Numbers are sent every half second. If there are more than 256 in that time, the oldest are lost
+ * (the metric points_untold counts them). A value may be NaN.
  *
  *   step  is 2^62 at most.
  *   name  is cut after 31 bytes, before a character that does not fit. "" or NULL: only the step
- *         counts. "steps_total": value is the step at which this worker expects to end, for those
- *         who want to know when; no curve, and step does not matter. 0: it does not know.
+ *         counts. "steps_total": value is the step at which this worker expects to end, or 0 if it
+ *         does not know; step is ignored, and there is no curve.
  *
  * PSD_ERR_INVALID: the step is larger; nothing was reported.
  */
 PSD_API psd_status psd_report(psd_context *context, uint64_t step, const char *name, double value);
 
 /*
- * psd_mark - tell the job what this worker's program did from when to when, for the timeline that
- * psd_run trace makes: a bar of this name in the step. Never blocks; costs little while nobody watches.
- * Of more than 128 pushes and marks in half a second those of every other step are kept, or fewer, and
- * those under more than 32 names are lost (the metric spans_untold counts them).
+ * psd_mark - tell the job what this worker's program did, and when. It becomes a bar of this name
+ * in the timeline of psd_run trace. Never blocks, and costs little while nobody watches. If there
+ * are more than 128 pushes and marks in half a second, only those of every second step are kept, or
+ * of fewer steps. Marks beyond 32 names are lost (the metric spans_untold counts them).
  *
  *   step      is 2^62 at most: the one that was, or will be, pushed.
  *   name      is cut after 31 bytes, before a character that does not fit.
@@ -498,8 +504,8 @@ struct psd_node {
 
 /*
  * psd_nodes - the master's list of the job's processes. Writes at most `capacity` of them to nodes,
- * and how many there are to *count_p; node_bytes is sizeof(struct psd_node). psd_nodes_at() asks a
- * master without joining its job.
+ * and the number that there are to *count_p. node_bytes is sizeof(struct psd_node). psd_nodes_at()
+ * asks a master without joining its job.
  */
 PSD_API psd_status psd_nodes(psd_context *context, struct psd_node *nodes, size_t node_bytes,
                              size_t capacity, size_t *count_p);
@@ -523,74 +529,78 @@ PSD_API psd_status psd_nodes_at(const char *master_address, uint32_t timeout_ms,
  *
  * Tables with staleness change while they are saved. Each of their chunks (PSD_CHUNK_ELEMENTS) is
  * saved as of one moment, with its optimizer state. But different chunks are saved at different
- * moments, and none of these is a step; the manifest says so ("moment":"chunk"). The saved number
- * of updates, on which learning rates and Adam's correction depend, is that of the chunk with the
- * most.
+ * moments, so the table is not as of one step. The manifest says so ("moment":"chunk"). Learning
+ * rates and Adam's correction depend on the number of updates. The saved number is the largest of
+ * any chunk.
  *
  * To save everything as of one moment, and to save tables with backup workers, let the workers meet
  * (psd_barrier) before and after.
  *
- * PSD_ERR_STEP when the tables are not at `step`; PSD_ERR_IO names the file and the system's
- * reason; PSD_ERR_BUSY when another save writes there; PSD_ERR_STATE when there is nothing to save.
- * After these errors the previous generation is intact.
+ * PSD_ERR_STEP: the tables are not at `step`. PSD_ERR_IO: the message names the file and the
+ * system's reason. PSD_ERR_BUSY: another save writes there. PSD_ERR_STATE: there is nothing to
+ * save. After these errors the previous generation is intact.
  */
 PSD_API psd_status psd_save(psd_context *context, const char *directory, uint64_t step);
 
 /*
- * psd_load - every worker calls it, after it opened the tables and before its first push. Rank 0
- * reads the newest intact generation (an older one when the newest is damaged) and sends it to the
- * servers. All workers get the step to go on from. Tables must match the files by name, type and
- * shape. The call waits for all workers, at barriers of its own. A replacement calls it, too: if
- * the job has loaded already, it returns at once, with the step to repeat.
+ * psd_load - load what psd_save wrote. Every worker calls it, after it opened the tables and before
+ * its first push. Rank 0 reads the newest intact generation (an older one if the newest is damaged)
+ * and sends it to the servers. All workers get the step to go on from. Tables must match the files
+ * by name, type and shape. The call waits for all workers, at barriers of its own. A replacement
+ * calls it, too. If the job has loaded already, the call returns at once, with the step to repeat.
  *
- * PSD_ERR_CORRUPT when no generation is intact, PSD_ERR_MISMATCH naming the table, PSD_ERR_IO when
- * there is none. Only rank 0 sees such an error. The others return the step that the servers are
- * at, so rank 0 should end the job (psd_abandon) rather than go on.
+ * PSD_ERR_CORRUPT: no generation is intact. PSD_ERR_MISMATCH: the message names the table.
+ * PSD_ERR_IO: there is no generation. Only rank 0 sees these errors. The others return the servers'
+ * current step, so rank 0 should end the job (psd_abandon) rather than go on.
  */
 PSD_API psd_status psd_load(psd_context *context, const char *directory, uint64_t *step_p);
 
-/* ------------------------------------------------------------ a worker's part of checkpoints --- */
+/* ---------------------------------------------------------- a worker's part of checkpoints --- */
 
 /*
- * Servers save update tables by themselves (docs/checkpoints.md). What a worker has itself, such as the
- * weights of a job whose tables are sums, joins the same checkpoint as a file of its own:
+ * Servers save update tables by themselves (docs/checkpoints.md). A worker can add a part of its
+ * own to the same checkpoint, such as the weights of a job whose tables are sums. It becomes a
+ * file:
  *
- *     at = psd_checkpoint_due(context, step);                    (before each step, with its number)
+ *     at = psd_checkpoint_due(context, step);                   (before each step, with its number)
  *     if (at == step)
- *         psd_checkpoint_part(context, step, data, bytes);       (perhaps in another thread)
+ *         psd_checkpoint_part(context, step, data, bytes);      (perhaps in another thread)
  *
- * The part of rank 0 is what counts; of other ranks none is wanted. No part, no checkpoint.
+ * Only rank 0 is asked for a part. Once it is asked, there is no checkpoint without the part.
  */
 #define PSD_CHECKPOINT_NONE UINT64_MAX /* none is wanted */
 #define PSD_CHECKPOINT_EPOCH                                                                       \
     (UINT64_MAX - 1) /* one is wanted at the end of the epoch, whatever its step */
 
 /*
- * psd_checkpoint_due - at which step a part is wanted of a worker that has made `step` steps. Where
- * the job has no update tables, that is later than `step` when it is first said, so that ranks can
- * agree. From the first call on the master counts on this worker. Never waits.
+ * psd_checkpoint_due - the step at which this worker should give a part, after it has made `step`
+ * steps. If the job has no update tables, that step is in the future when it is first returned, so
+ * that ranks can agree. From the first call on, the master expects parts of this worker. Never
+ * waits.
  */
 PSD_API uint64_t psd_checkpoint_due(psd_context *context, uint64_t step);
 
 /*
- * psd_checkpoint_part - write this worker's part, as it was after `step` steps, and wait until it is on the
- * disk. The format is the caller's: safetensors is what psd_run checkpoint shows. The checkpoint is
- * committed when the servers have written theirs.
+ * psd_checkpoint_part - write this worker's part, as of `step` steps, and wait until it is on the
+ * disk. The caller chooses the format; psd_run checkpoint can show safetensors. The checkpoint is
+ * committed when the servers have written their parts, too.
  *
- * PSD_ERR_STATE: none of this step is wanted, or not any more. PSD_ERR_IO: the file and the reason;
- * the master says so, too, and tries again later. The checkpoints before it are intact.
+ * PSD_ERR_STATE: no part of this step is wanted, or no longer. PSD_ERR_IO: the message names the
+ * file and the reason. The master says so, too, and tries again later. Earlier checkpoints are
+ * intact.
  */
 PSD_API psd_status psd_checkpoint_part(psd_context *context, uint64_t step, const void *data,
                                        size_t bytes);
 
 /*
- * psd_checkpoint_resumed - the part of rank 0 of the checkpoint that this job goes on from
- * (psd_run --resume; PSD_RESUME and PSD_RESUME_GENERATION in the environment), every byte of it checked. Any rank may
- * ask. *bytes_p says how large it is, *step_p of which step; at most `capacity` bytes are written to
- * data (may be NULL with 0): ask twice.
+ * psd_checkpoint_resumed - rank 0's part of the checkpoint from which this job goes on (psd_run
+ * --resume; PSD_RESUME and PSD_RESUME_GENERATION in the environment). Every byte of it is checked.
+ * Any rank may ask. Sets *bytes_p to its size and *step_p to its step, and writes at most
+ * `capacity` bytes to data. So ask twice: first with capacity 0 (data may be NULL), then with
+ * enough memory.
  *
- * PSD_ERR_STATE: the job begins anew, or no worker has given a part. PSD_ERR_CORRUPT, PSD_ERR_IO: the file
- * and the reason.
+ * PSD_ERR_STATE: the job did not resume, or no worker had given a part. PSD_ERR_CORRUPT,
+ * PSD_ERR_IO: the message names the file and the reason.
  */
 PSD_API psd_status psd_checkpoint_resumed(psd_context *context, void *data, size_t capacity,
                                           size_t *bytes_p, uint64_t *step_p);
@@ -607,18 +617,19 @@ struct psd_state {
 /*
  * psd_state_publish - offer this worker's memory, as it is at the start of step `step`, to a
  * replacement that has to start there. The memory is borrowed and must not change until the offer
- * is withdrawn: call this again with count 0 before changing it (before the optimizer's step).
- * Costs nothing until somebody asks. Never blocks. state_bytes is sizeof(struct psd_state).
+ * is withdrawn. To withdraw it, call this again with count 0, before the optimizer's step changes
+ * the memory. Costs nothing until somebody asks. Never blocks. state_bytes is sizeof(struct
+ * psd_state).
  */
 PSD_API psd_status psd_state_publish(psd_context *context, uint64_t step,
                                      const struct psd_state *states, size_t state_bytes,
                                      size_t count);
 
 /*
- * psd_state_fetch - in a replacement (psd_incarnation() > 1), or in a worker that joined a running job
- * (psd_table_step() > 0 before its first push): fill the same memory from a live
- * worker, the first that has come to the step that psd_table_step() returns. PSD_ERR_MISMATCH
- * when names or sizes differ; PSD_ERR_TIMEOUT names the last worker asked.
+ * psd_state_fetch - fill the same memory from a live worker: the first one that has reached the
+ * step that psd_table_step() returns. For a replacement (psd_incarnation() > 1), or for a worker
+ * that joined a running job (psd_table_step() > 0 before its first push). PSD_ERR_MISMATCH when
+ * names or sizes differ; PSD_ERR_TIMEOUT names the last worker asked.
  */
 PSD_API psd_status psd_state_fetch(psd_context *context, uint64_t step,
                                    const struct psd_state *states, size_t state_bytes,
