@@ -15,9 +15,9 @@
 
 enum { PSI_COUNTER_LINE = 64 };
 
-/* Builds for people count. Beside one that does not (meson option `counting`), nor times anything, it
- * can be told what that costs: tests/cluster/test_watch_cost.py. Whatever is there to be told, and
- * for nothing else, asks this. */
+/* True in every build for users. tests/cluster/test_watch_cost.py compares it with a build that
+ * neither counts nor times anything (meson option `counting`), to see what that costs. Code that
+ * serves only to report asks this first. */
 #ifdef PSI_UNCOUNTED
 enum { PSI_COUNTS = false };
 #else

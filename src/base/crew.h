@@ -24,7 +24,7 @@ enum {
     PSI_CREW_PARTS_MAX = 64, /* of one task */
 };
 
-/* So much work, in bytes to be moved or looked at, is worth a thread's start or awakening. */
+/* Work of this many bytes, moved or read, is worth starting or waking a thread. */
 #define PSI_CREW_WORTH_BYTES (UINT64_C(1) << 20)
 
 /* `threads`: as many are at work together, whoever finishes tasks is one of them; at least 2.

@@ -11,7 +11,7 @@
 
 #include <psd/status.h>
 
-/* Writes status and text into err (NULL: nowhere) and returns status. */
+/* Writes status and text into err (which may be NULL) and returns status. */
 psd_status psi_fail(struct psd_error *err, psd_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

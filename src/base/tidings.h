@@ -44,7 +44,7 @@ enum psi_loss {
     PSI_LOSS_UNREACHED, /* it and others do not reach each other, although both reach the master */
 };
 
-/* Of the copy of a server's part: of the worst, where its lanes differ. */
+/* The state of the copy of a server's part. If its lanes differ, it is the worst one's. */
 enum psi_copy_state {
     PSI_COPY_NONE,
     PSI_COPY_FORMING, /* it may lack something */

@@ -1,8 +1,8 @@
 /*
  * generations.c - which generations of a checkpoint a directory holds, by the names of its files.
  *
- * Removal goes newest generation first and in each the manifest first, so no manifest is left
- * without the files it names.
+ * Files are removed newest generation first, and the manifest first in each. So no manifest is ever
+ * left without the files it names.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -87,7 +87,7 @@ begins_with(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* Of a data file or a part: the manifest's is the lock of who writes now. */
+/* Is it the temporary file of a data file or a part? (The manifest's is the writer's lock.) */
 static bool
 is_temporary(const char *name)
 {
@@ -184,7 +184,7 @@ add(struct psi_generations *generations, struct psi_generation generation)
     return true;
 }
 
-/* Reads the directory to its end. errno says why not. */
+/* Reads the directory to its end. Returns 0, or -1 and errno. */
 static int
 read_names(DIR *stream, struct psi_generations *generations)
 {

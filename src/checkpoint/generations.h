@@ -33,8 +33,8 @@ enum {
 void psi_checkpoint_name(char name[PSI_CHECKPOINT_NAME_BYTES], enum psi_checkpoint_kind kind,
                          uint64_t generation);
 
-/* While it is being written. A token that is not 0 makes it one of several writers': who has not
- * heard that their generation was given up cannot write into the next. */
+/* The name while the file is being written. If several writers share a generation, its token is not
+ * 0. So a writer that has not heard that the generation was given up cannot write into the next. */
 void psi_checkpoint_temporary_name(char name[PSI_CHECKPOINT_NAME_BYTES],
                                    enum psi_checkpoint_kind kind, uint64_t token);
 

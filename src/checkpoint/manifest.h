@@ -22,8 +22,8 @@ enum {
     PSI_MANIFEST_PARTS_MAX = 8192,
 };
 
-/* What of a table is of one and the same moment: all of it, at the step; or each chunk by itself,
- * since the table was changed while it was saved. */
+/* Which part of a table is of one moment: the whole table, at the step; or only each chunk, because
+ * the table changed while it was saved. */
 enum psi_manifest_moment { PSI_MANIFEST_MOMENT_STEP, PSI_MANIFEST_MOMENT_CHUNK };
 
 /* What is saved of a table besides its tensors. */

@@ -8,8 +8,8 @@
 
 #include "config/settings.h"
 
-/* What keeps a job with so many servers from having copies of them: "one server",
- * "sum_failover=off"; NULL: nothing. */
+/* Why a job with so many servers cannot have copies of them ("one server", "sum_failover=off"), or
+ * NULL if it can. */
 const char *psi_replicas_obstacle(const struct psi_settings *settings, uint32_t servers);
 
 /* ... or from having them where nobody has asked for them: "on_worker_death=wait", too. There sums are copied

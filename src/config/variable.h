@@ -13,8 +13,8 @@ enum {
     PSI_VARIABLE_BYTES = PSI_VARIABLE_PREFIX_BYTES + PSI_NEAREST_BYTES_MAX + 1, /* any of ours */
 };
 
-/* The other case of a letter from first to last, anything else as it is. Not toupper(): the program
- * around libpsd may have a locale where that is another letter. */
+/* Switches the case of a letter between first and last; returns anything else as it is. This is not
+ * toupper(), because the program around libpsd may have a locale in which that differs. */
 static inline char
 psi_variable_swap_case(char letter, char first, char last)
 {

@@ -8,7 +8,7 @@
 
 #include "view/view.h"
 
-/* A newer view was taken. `now` also has what was decided with it. Both are gone after the call. */
+/* A newer view is in force. `now` also has what was decided with it. Neither outlives the call. */
 typedef psd_status (*psi_on_view)(void *owner, const struct psi_view *old,
                                   const struct psi_view *now, struct psd_error *err);
 

@@ -19,7 +19,7 @@
 void psi_identity_server(char name_p[PSI_IDENTITY_BYTES], uint32_t server, uint32_t lane);
 void psi_identity_standby(char name_p[PSI_IDENTITY_BYTES], uint32_t server, uint32_t lane);
 
-/* Who says this HELLO. */
+/* Who sends this HELLO. */
 void psi_identity_of(const struct psi_hello *hello, char name_p[PSI_IDENTITY_BYTES]);
 
 /* The two names of a connection: what psi_env_ops.connect takes. */

@@ -9,7 +9,7 @@
 
 enum { NOBODY = -1 };
 
-/* What one worker has told of one chunk. */
+/* What one worker has reported of one chunk. */
 struct report {
     bool here;
     uint8_t has;   /* enum psi_has */

@@ -9,7 +9,7 @@
 
 enum { SUMS_TABLE = 1, SUMS_CHUNKS_MAX = 2 };
 
-/* In the server's first life; or in its second, in which nobody has told yet where it is. */
+/* In the server's first life; or in its second, when no worker has reported yet. */
 struct lane_bed *sums_start(uint32_t workers, uint32_t chunks);
 struct lane_bed *sums_start_again(uint32_t workers, uint32_t chunks);
 

@@ -22,9 +22,10 @@ enum {
 };
 
 /*
- * A view's number is the term of the master that made it, and a count, compared as one number. A
- * term is one life of the job's master, counted by whoever starts it: so the views of a later life
- * are higher than whatever an earlier one had chosen, told to some, and died of.
+ * A view's number is the term of the master that made it, and a count. The two are compared as one
+ * number. A term is one life of the job's master; the process that starts the master counts them.
+ * So every view of a later life is higher than any view of an earlier one, even one that the earlier
+ * life had told only to some before it died.
  */
 static inline uint32_t
 psi_view_term(uint32_t id)

@@ -1,22 +1,22 @@
 /*
  * step_clock.h - where the time of a worker's steps goes.
  *
- * A step lasts from the end of the one before to its own: when the last operation has ended that
- * was under way before the first push of a later step. Within it the program computes, or is in a
- * call of ours that sends, or waits: asleep, or busy with what comes. Waiting is what a thread does
- * that has called psd_wait() or the like; what happens while nobody waits is hidden behind
- * computing, and costs the step nothing.
+ * A step begins when the one before ends. It ends when all operations have ended that were under way
+ * before the first push of a later step. During a step the program computes, is in a call of ours
+ * that sends, or waits. A thread waits when it is in psd_wait() or the like: it sleeps, or it is
+ * busy with what comes in. Whatever happens while nobody waits is hidden behind computing, and
+ * costs the step nothing.
  *
- * It runs while somebody watches, with every operation, so it costs little: the clock is read where
- * it is read anyway, at the beginning and the end of a turn (an event within a turn is noted, and
- * gets its time at the end of it), and nothing is kept of a step that will not be told, unless the
- * next one will, which begins with its end.
+ * The clock runs with every operation while somebody watches, so it must cost little. It reads the
+ * time only where that is read anyway, at the beginning and the end of a turn. An event within a
+ * turn gets the time of the turn's end. Of a step that will not be reported, nothing is kept but its
+ * end, and that only if the next step, which begins there, will be reported.
  *
- * The turn that ends a step may be another thread's, while the program still sleeps: what it has
- * slept by then is the step's, and so is the rest, until it wakes.
+ * Another thread's turn may end a step while the program still sleeps. The time that the program has
+ * slept by then belongs to the step, and so does the rest of its sleep.
  *
- * It knows one program: where several threads push and wait at a time, their times overlap, and are
- * cut to what fits into the step.
+ * The clock assumes one thread that pushes and waits. If several threads do, their times overlap,
+ * and are cut to fit into the step.
  */
 #ifndef PSI_CLIENT_CORE_STEP_CLOCK_H
 #define PSI_CLIENT_CORE_STEP_CLOCK_H
@@ -34,38 +34,38 @@ struct step_parts {
     uint64_t receive_ns;
 };
 
-/* A step that is kept; what is told of it is worked out when it is told. */
+/* A step that is kept. What we report of it is computed when we report. */
 struct step_record {
     uint64_t step;
     uint64_t begin_ns;             /* the end of the one before; 0: not known */
-    struct step_parts begin_parts; /* since ever, up to then */
-    uint64_t end_ns;               /* when nothing was under way; 0: not yet */
-    struct step_parts end_parts;   /* since ever, up to then */
+    struct step_parts begin_parts; /* totals up to begin_ns */
+    uint64_t end_ns;               /* when nothing was under way any more; 0: not yet */
+    struct step_parts end_parts;   /* totals up to end_ns */
     uint64_t pushed_ns;            /* its first push */
-    uint64_t server_ns;            /* when the last server had answered all, ... */
-    uint64_t other_ns;             /* ... and another one; 0: there is none */
-    uint32_t server;               /* which the last was; UINT32_MAX: none has */
+    uint64_t server_ns;            /* when the last server had answered everything */
+    uint64_t other_ns;             /* when the last but one had; 0: there is none */
+    uint32_t server;               /* the last server; UINT32_MAX: none has answered */
 };
 
 /* What has happened in this turn. */
 enum {
     STEP_DRAINED = 1,  /* nothing is under way */
-    STEP_ANSWERED = 2, /* a server has answered all ... */
-    STEP_BOTH = 4,     /* ... as has another one */
+    STEP_ANSWERED = 2, /* a server has answered everything */
+    STEP_BOTH = 4,     /* so has another server */
 };
 
-/* What makes a push or a turn worth more than an addition. */
+/* Reasons to do more than count a push or a turn. */
 enum {
-    STEP_KEPT = 1,   /* the step that runs, or the one after it, is told: its end is kept */
-    STEP_TOLD = 2,   /* it is told itself */
-    STEP_LARGE = 4,  /* steps move tensors that are worth a look at the clock */
-    STEP_ASLEEP = 8, /* the program is: the turn is another thread's */
+    STEP_KEPT = 1,   /* the running step, or the one after it, is reported: its end is kept */
+    STEP_TOLD = 2,   /* the running step is reported itself */
+    STEP_LARGE = 4,  /* steps move tensors that are large enough to be timed */
+    STEP_ASLEEP = 8, /* the program sleeps: this turn is another thread's */
 };
 
 /*
- * Of many steps not all are told: those whose number is a multiple of 2^sparse. So all workers of a
- * job tell of the same ones, at whatever moments they tell. The others go by at the price of two
- * comparisons, whether somebody watches or not: what they are compared with says which they are.
+ * If there are many steps, only those whose number is a multiple of 2^sparse are reported. So all
+ * workers of a job report the same steps, whenever they do. All other steps cost two comparisons,
+ * with heed_from and next, whether somebody watches or not.
  *
  * Thread: as the client's; `on` may be read by any thread.
  */
@@ -77,38 +77,38 @@ struct step_clock {
     uint64_t step;      /* of the last push */
     uint64_t heed_from; /* pushes of this step, or later, are looked at */
     uint64_t next;      /* before that: a push of this one, or later, is its first */
-    uint64_t asleep_ns; /* the program waits, and nobody has counted it since; 0: it does not */
-    uint64_t count;     /* steps that have ended, ever */
-    struct step_parts parts; /* since ever */
-    uint64_t untold;         /* of the steps that have ended, those that were left out */
-    uint64_t untold_bits;    /* steps that have one of them are not told */
-    uint64_t woke_ns;        /* something came; not after asleep_ns: nobody looked when */
+    uint64_t asleep_ns; /* the program waits since then, not counted yet; 0: it does not wait */
+    uint64_t count;     /* steps that have ended, in total */
+    struct step_parts parts; /* totals */
+    uint64_t untold;         /* steps that have ended and are not reported */
+    uint64_t untold_bits;    /* a step whose number has one of these bits is not reported */
+    uint64_t woke_ns;        /* when something came; if not after asleep_ns, nobody looked */
     uint32_t sparse;
-    uint32_t done_count;     /* to be told, ... */
-    struct step_record *now; /* ... and behind them the one that runs: kept[done_count] */
+    uint32_t done_count;     /* steps that have ended and wait to be reported */
+    struct step_record *now; /* the running one: kept[done_count] */
     struct step_record kept[PSI_STEPS_MAX + 1];
 };
 
 /* Nobody watches yet. */
 void psi_step_clock_init(struct step_clock *clock);
 
-/* Somebody does, for the first time or still. */
+/* Somebody watches, for the first time or still. */
 void psi_step_clock_start(struct step_clock *clock);
 
-/* Nobody watches any more. What has ended may still be told. */
+/* Nobody watches any more. Steps that have ended may still be reported. */
 void psi_step_clock_stop(struct step_clock *clock);
 
-/* Are the times of this step told, as far as its number says? Nobody watches: only step 0 may be. */
+/* Are the times of a step with this number reported? While nobody watches, only step 0 may be. */
 static inline bool
 psi_step_clock_tells(const struct step_clock *clock, uint64_t step)
 {
     return PSI_COUNTS && (step & clock->untold_bits) == 0;
 }
 
-/* A push that may be worth more than counting. */
+/* A push for which counting may not be enough. */
 void psi_step_clock_heed(struct step_clock *clock, uint64_t step, uint64_t now_ns);
 
-/* A push begins. Of many small steps nearly all are quiet: they are counted, and that is all. */
+/* A push begins. Among many small steps, nearly all are only counted. */
 static inline void
 psi_step_clock_push(struct step_clock *clock, uint64_t step, uint64_t now_ns)
 {
@@ -125,7 +125,7 @@ psi_step_clock_push(struct step_clock *clock, uint64_t step, uint64_t now_ns)
     }
 }
 
-/* It moves a tensor that is worth a look at the clock. */
+/* The push moves a tensor that is large enough to be timed. */
 static inline void
 psi_step_clock_large(struct step_clock *clock)
 {
@@ -141,15 +141,15 @@ psi_step_clock_sleep(struct step_clock *clock, uint64_t now_ns)
     }
 }
 
-/* Something came. Is that worth a look at the clock, for psi_step_clock_woke()? Else the end of the turn
- * is near enough. */
+/* Something came. Should the caller read the time for psi_step_clock_woke()? If not, the end of the
+ * turn is exact enough. */
 static inline bool
 psi_step_clock_is_large(const struct step_clock *clock)
 {
     return PSI_COUNTS && (clock->heed & STEP_LARGE) != 0;
 }
 
-/* The turn that comes, or has been, is not the program's: that still sleeps. */
+/* still: this turn is another thread's, and the program still sleeps. */
 static inline void
 psi_step_clock_sleeps(struct step_clock *clock, bool still)
 {
@@ -195,7 +195,7 @@ psi_step_clock_keeps(const struct step_clock *clock)
     return PSI_COUNTS && (clock->heed & STEP_KEPT) != 0;
 }
 
-/* They have, in this turn. */
+/* All operations have ended, in this turn. */
 static inline void
 psi_step_clock_drained(struct step_clock *clock)
 {
@@ -204,10 +204,10 @@ psi_step_clock_drained(struct step_clock *clock)
     }
 }
 
-/* The end of a turn that may be worth more than counting. */
+/* The end of a turn for which counting may not be enough. */
 void psi_step_clock_look(struct step_clock *clock, uint64_t now_ns);
 
-/* The end of a turn: what the program has slept and received. */
+/* The end of a turn: adds the time that the program slept. */
 static inline void
 psi_step_clock_turn(struct step_clock *clock, uint64_t now_ns)
 {
@@ -222,10 +222,10 @@ psi_step_clock_turn(struct step_clock *clock, uint64_t now_ns)
     }
 }
 
-/* The times of the steps that were not told yet, PSI_STEPS_MAX at most. Returns how many. */
+/* The times of steps that were not reported yet, PSI_STEPS_MAX at most. Returns how many. */
 uint32_t psi_step_clock_read(const struct step_clock *clock, struct psi_step_times *times_p);
 
-/* They were told. */
+/* These steps were reported. */
 void psi_step_clock_told(struct step_clock *clock);
 
 #endif

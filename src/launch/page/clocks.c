@@ -1,11 +1,11 @@
 /*
- * clocks.c - how far the clock of a process is from the one that counts.
+ * clocks.c - how far the clock of a process is from the reference clock of a timeline.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "launch/page/clocks.h"
 
-enum { ROUNDS_LOOK = 64 }; /* each is looked for among all spans */
+enum { ROUNDS_LOOK = 64 }; /* a bound, because each costs a search of all spans */
 
 struct clock_offset
 clocks_worker(const struct feed *feed, uint32_t rank)
@@ -16,7 +16,7 @@ clocks_worker(const struct feed *feed, uint32_t rank)
     return offset;
 }
 
-/* A worker on the same machine; UINT32_MAX: there is none. */
+/* The rank of a worker on the same machine, or UINT32_MAX. */
 static uint32_t
 neighbour_of(const struct feed *feed, const struct feed_member *member, uint32_t workers)
 {
@@ -30,13 +30,13 @@ neighbour_of(const struct feed *feed, const struct feed_member *member, uint32_t
     return UINT32_MAX;
 }
 
-/* Between these the offset is, as far as it is known. */
+/* The offset lies between these, as far as we know. */
 struct bounds {
     int64_t least_us;
     int64_t most_us;
 };
 
-/* The pushes of a round, on the clock that counts. */
+/* The pushes of a round, on the reference clock. */
 struct pushes {
     uint32_t count;
     int64_t begin_us; /* of the first */
@@ -78,7 +78,7 @@ tighten(struct bounds *bounds, const struct psi_span *round, const struct pushes
     bounds->least_us = least_us > bounds->least_us ? least_us : bounds->least_us;
 }
 
-/* From the rounds of a server on a machine of its own. */
+/* The offset of a server whose machine has no worker, from the rounds of that server. */
 static struct clock_offset
 estimate(const struct feed *feed, uint32_t server, uint32_t workers)
 {
@@ -92,7 +92,7 @@ estimate(const struct feed *feed, uint32_t server, uint32_t workers)
             const struct pushes pushes = pushes_of(feed, &kept->span);
 
             looked++;
-            if (pushes.count == workers) { /* else the first push is not known */
+            if (pushes.count == workers) { /* otherwise we do not know the first push */
                 tighten(&bounds, &kept->span, &pushes);
             }
         }

@@ -9,8 +9,9 @@
 #include "launch/page/gate.h"
 
 /*
- * A token: of the file, if one is named, which is made, mode 0600, where there is none; else a new
- * one. A file that others can read is refused. Prometheus takes the same file (credentials_file).
+ * Reads the token from the file, or draws a new one if no file is named. A missing file is created,
+ * with mode 0600. A file that others can read is refused. Prometheus reads the same file
+ * (credentials_file).
  */
 psd_status token_get(const char *file, char token_p[GATE_SECRET_CHARS + 1], struct psd_error *err);
 

@@ -29,7 +29,7 @@ enum {
 
 #define WAITS_NOBODY UINT32_MAX
 
-/* A step, as the worker in the middle saw it. Its parts add up to total_us. */
+/* A step, as the median worker saw it. Its parts add up to total_us. */
 struct waits_row {
     uint64_t step;
     uint32_t total_us;

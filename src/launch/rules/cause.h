@@ -55,7 +55,7 @@ struct cause_verdict {
     bool before; /* PROCESS, SILENT: the last life that was a member, not the one there is now */
 };
 
-/* How the last life of a process ended that was a member. */
+/* How the last life of a process ended, among those that were members. */
 struct cause_before {
     bool was;   /* there was one */
     bool ended; /* ... and its end was seen; else it was lost with its machine */

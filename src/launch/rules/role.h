@@ -1,6 +1,7 @@
 /*
- * role.h - who is who: the processes of a job are numbered by slot: the master is 0, the servers
- * 1..S, the workers S+1..S+W.
+ * role.h - the slot of a process, and what it says of its role.
+ *
+ * Slots number the processes of a job: the master is 0, the servers are 1..S, the workers S+1..S+W.
  */
 #ifndef LAUNCH_ROLE_H
 #define LAUNCH_ROLE_H

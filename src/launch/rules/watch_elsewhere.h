@@ -6,8 +6,8 @@
 
 #include "launch/rules/watch_state.h"
 
-/* Whether the job may go on without this machine, which has servers or the master: another one can have
- * them, and workers that were there are not missed. Whether it can is the master's to say, as always. */
+/* May the job go on without this machine, which has servers or the master? Yes, if another machine can
+ * have them, and the job does without the workers there. Whether it then can is up to the master. */
 bool watch_elsewhere_may(const struct watch *watch, uint32_t machine, uint64_t now_ms);
 
 /* Whether its workers are all that a job misses that ends with this machine: the servers there had whole copies, or

@@ -8,7 +8,7 @@
 
 uint32_t watch_machine_of(const struct watch *watch, uint32_t slot);
 
-/* Everything on a machine is out of reach, and ends there by itself. */
+/* A machine is out of reach. Everything there ends by itself. */
 void watch_machine_lost(struct watch *watch, const struct watch_event *event, uint64_t now_ms);
 void watch_machine_back(struct watch *watch, uint32_t machine);
 

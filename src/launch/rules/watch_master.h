@@ -6,7 +6,7 @@
 
 #include "launch/rules/watch_state.h"
 
-/* The master ended, and not well. True: it lives again, or is no longer needed. */
+/* The master failed. Returns true if it is started again, or no longer needed. */
 bool watch_master_exited(struct watch *watch, uint64_t now_ms);
 
 /* Its machine is gone: it lives again on another one, if it may (watch_elsewhere_may). */

@@ -7,10 +7,10 @@
 #include "launch/rules/watch_state.h"
 
 /*
- * How long to wait before something that failed is started again: not at all if it lived for 10 s,
- * else delay_ms, and twice as long each time, up to 30 s. What fails at once, for want of a file, a
- * port or a GPU's memory, would use all its restarts up before that is there. *hasty_p: short lives
- * in a row so far.
+ * How long to wait before a process that failed is started again: not at all if it lived for 10 s.
+ * Otherwise delay_ms, and twice as long each time, up to 30 s. Without the delay, a process that
+ * lacks a file, a port or a GPU's memory would use up all its restarts before that is there.
+ * *hasty_p: short lives in a row so far.
  */
 uint32_t watch_restart_delay_ms(uint32_t delay_ms, uint64_t lived_ms, uint32_t *hasty_p);
 

@@ -8,8 +8,8 @@
 
 #include "launch/rules/watch_state.h"
 
-/* limit_ms: for each server, until nothing is missing any more. False: it cannot be done, and text_p
- * says why. Then tell_rolling() of watch_ops comes with every step. */
+/* limit_ms: how long each server may take until nothing is missing any more. Returns false if it
+ * cannot be done; text_p says why. Otherwise watch_ops.tell_rolling() is called with every step. */
 bool watch_rolling_begin(struct watch *watch, uint32_t limit_ms, uint64_t now_ms, char *text_p,
                          size_t size);
 

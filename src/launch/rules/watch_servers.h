@@ -6,7 +6,7 @@
 
 #include "launch/rules/watch_state.h"
 
-/* A process ended. If it was a server, and not well, the master need not find out by itself. */
+/* A process ended. If it was a server that failed, this tells the master at once. */
 void watch_server_gone(struct watch *watch, uint32_t slot);
 
 /* A server ended, and not well. True: the master knows whether the job can go on, and is to say so. */

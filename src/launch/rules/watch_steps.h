@@ -12,8 +12,8 @@ uint32_t watch_slot_count(const struct watch *watch);
 enum launch_role watch_slot_role(const struct watch *watch, uint32_t slot);
 bool watch_has_all_servers(const struct watch *watch);
 
-/* The workers with whose end the job is done, the first of them; how many of them have ended, and
- * how many failed. */
+/* The workers whose end ends the job: the first of them, how many of them have ended, and how many
+ * have failed. */
 uint32_t watch_leader_count(const struct watch *watch);
 uint32_t watch_leaders_ended(const struct watch *watch, uint32_t *failed_p);
 

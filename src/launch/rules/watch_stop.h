@@ -8,7 +8,7 @@
 
 void watch_interrupted(struct watch *watch, int number, uint64_t now_ms);
 
-/* The checkpoint is there, or was waited for long enough: now the job is stopped. */
+/* The checkpoint is there, or the wait for it is over: now the job is stopped. */
 void watch_saving_over(struct watch *watch, uint64_t now_ms);
 
 /* Asked to stop, it waits for a checkpoint first. */

@@ -8,7 +8,7 @@
 
 #include "launch/run/run_state.h"
 
-/* Another life of the server follows; watch_slot says when. It is dead, or is about to be. */
+/* The server is dead, or is about to be. Another life follows; watch_slot says when. */
 void failovers_begin(struct run *run, uint32_t slot);
 
 /* ... and is on this machine. */

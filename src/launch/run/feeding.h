@@ -9,7 +9,7 @@
 
 #include "launch/run/run_state.h"
 
-/* Without memory for a feed there is none: nobody can watch, and the job goes on. */
+/* If there is no memory for a feed, nobody can watch, and the job goes on. */
 void feeding_begin(struct run *run);
 
 /* Looks, if it is time for it. */

@@ -11,7 +11,7 @@
 
 struct run;
 
-/* For an agent to end after the last of its processes should have. */
+/* The time that an agent has to end, after the last of its processes should have ended. */
 enum { ORDERS_ANSWER_MS = 2000 };
 
 extern const struct watch_ops orders_ops;

@@ -8,8 +8,8 @@
 
 #include "launch/run/run_state.h"
 
-/* A list: of each server who has its part, where its copy is, and what that still lacks. Empty before
- * the job has begun. */
+/* For each server: who has its part, where its copy is, and what the copy still lacks. The list is
+ * empty before the job has begun. */
 json_t *redundancy_json(const struct run *run);
 
 /* Adds to a server's process of what it is "primary_of" and "copy_of". */

@@ -10,7 +10,7 @@
 
 void report_begin(const struct run *run);
 
-/* "1 chief, 2 workers, 1 ps": of what the job consists. */
+/* What the job consists of: "1 chief, 2 workers, 1 ps". */
 void report_parts(const struct run *run, char *text_p, size_t size);
 
 /* All machines are ready: which they are, and how workers learn their place. */

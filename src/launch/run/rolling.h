@@ -6,7 +6,7 @@
 
 #include "launch/run/run_state.h"
 
-/* Of watch_ops: it has come a step further. */
+/* watch_ops.tell_rolling(): the restart is one step further. */
 void rolling_tell(struct run *run);
 
 /* What a line to the control socket gets, to be freed; NULL: it is none of these.

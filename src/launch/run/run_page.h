@@ -6,8 +6,9 @@
 
 #include "launch/run/run_state.h"
 
-/* Opens the page, if one is wanted and none is open, and shows the job there. When none can be had, the job goes on,
- * and it is said why. PSD_ERR_INVALID: what was asked for would let everybody in, or makes no sense. */
+/* Opens the page, if one is wanted and none is open, and shows the job there. If that fails, a line
+ * says why, and the job goes on. PSD_ERR_INVALID: the options would let everybody in, or make no
+ * sense. */
 psd_status run_page_open(struct run *run, struct psd_error *err);
 
 /* The job begins: people are told where its page is, once, with its token on a terminal, else in a file that only they

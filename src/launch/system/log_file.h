@@ -5,9 +5,9 @@
 #define LAUNCH_LOG_FILE_H
 
 /*
- * Makes the file where it is not there. Whoever hands over a directory, a cloned repository or one
- * in /tmp, may have left a link or a pipe of that name: neither is written to. Returns the
- * descriptor, or -1 with errno (ELOOP: a link).
+ * Opens the file, and creates it if it is missing. In a cloned repository, or in /tmp, somebody may
+ * have left a link or a pipe of that name: neither is written to. Returns the descriptor, or -1 with
+ * errno (ELOOP: a link).
  */
 int log_file_open(const char *path);
 

@@ -6,9 +6,9 @@
 
 #include <stddef.h>
 
-/* Makes a directory, mode 0755 less the umask, and those above it, as far as they are not there.
- * Returns 0, or -1 with errno. *failed_p (optional) is the length of the part of path that could
- * not be made. Whether what was there is a directory is the caller's to see. */
+/* Makes a directory, mode 0755 less the umask, and all missing directories above it. Returns 0, or -1
+ * with errno. *failed_p (optional) is the length of the part of path that could not be made. If
+ * something was there already, the caller checks whether it is a directory. */
 int make_path(const char *path, size_t *failed_p);
 
 #endif

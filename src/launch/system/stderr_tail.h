@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The last line for which is_noise() is false; "" if there is none. A line given to is_noise() does
- * not end where it does: it is the rest of the text. */
+/* The last line for which is_noise() is false, or "". is_noise() gets the rest of the text, from the
+ * beginning of the line: the line is not terminated. */
 void stderr_tail_last_line(const char *stderr_tail, bool (*is_noise)(const char *line),
                            char *text_p, size_t size);
 

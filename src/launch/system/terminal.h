@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-/* 0: it is no terminal, or does not say. */
+/* 0: it is not a terminal, or it does not say. */
 size_t terminal_columns(int fd);
 size_t terminal_rows(int fd);
 

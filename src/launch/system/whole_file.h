@@ -8,9 +8,9 @@
 #include <psd/status.h>
 
 /*
- * Writes text into a new file beside `name` and renames it to that. directory: a descriptor that
- * name is relative to, or AT_FDCWD. What was there, a link too, is replaced; nothing behind a link
- * is touched. Mode 0644 less the umask.
+ * Writes text into a new file beside `name` and renames it to `name`, which is relative to the
+ * descriptor `directory` (or AT_FDCWD). It replaces whatever was there. If that was a link, its
+ * target is not touched. Mode 0644 less the umask.
  */
 psd_status whole_file_write(int directory, const char *name, const char *text,
                             struct psd_error *err);

@@ -18,7 +18,7 @@ enum {
     OUTLET_STUCK_MS = 2000,      /* without a byte: nobody reads */
 };
 
-/* What to do while a reader is waited for. */
+/* What to do while we wait for a reader. */
 struct outlet_waiter {
     int wake_fd;                      /* readable: nobody waits; -1: none */
     void (*meanwhile)(void *context); /* (optional) called now and then */

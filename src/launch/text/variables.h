@@ -8,7 +8,7 @@
 
 #include "launch/text/words.h"
 
-/* The value of a variable, or NULL; or "". */
+/* The value of a variable, or NULL if it is missing; the second returns "" instead. */
 const char *variables_get(char *const *list, const char *name);
 const char *variables_text(char *const *list, const char *name);
 

@@ -19,7 +19,7 @@
 
 struct psi_shm;
 
-/* So often psi_shm_receive() has to be called, at most, to hear all that a full ring holds. */
+/* At most this many calls of psi_shm_receive() empty a full ring. */
 enum { PSI_SHM_TURNS_MAX = 128 };
 
 struct psi_shm_args {

@@ -24,8 +24,8 @@
 
 struct psi_stream;
 
-/* Authenticated. The owner's events are kept back until the end of it. False: no memory, or
- * nothing to ask for; the stream is open as it is. */
+/* The stream is authenticated. The owner's events are held back until the offer is settled. Returns
+ * false if there is no memory, or nothing to ask for; then the stream is open as it is. */
 bool psi_shm_offer_ask(struct psi_stream *stream);
 
 /* Accepted: the first thing to be heard may be the question. */
