@@ -13,8 +13,8 @@ from helpers import free_port, program
 from intruder import Wiretap
 
 STEPS = ("--awkward", "--elements", 150_000, "--steps", 30)
-# Who is cut off has time: only the two masters decide here.
-PATIENT = ("--heartbeat_ms=100", "--lost_grace_ms=20000", "--master_grace_ms=30000")
+# Who is cut off, or finds no core for a second, has time: only the two masters decide here.
+PATIENT = ("--heartbeat_ms=100", "--dead_heartbeats=200", "--lost_grace_ms=20000", "--master_grace_ms=30000")
 
 
 class Switch(Wiretap):
