@@ -68,7 +68,7 @@ class SshJob:
 
     def pid(self):
         """Of psd_run itself."""
-        return wait_for(lambda: hosts.first_child(self.process.pid), 10, "psd_run runs")
+        return wait_for(lambda: hosts.first_child(self.process.pid), 30, "psd_run runs")
 
     def stdout(self):
         return (self.directory / "stdout").read_text(errors="replace")
@@ -100,7 +100,7 @@ class SshJob:
         pid = hosts.first_child(self.process.pid)
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(60)
 
     def wait_for_output(self, text, count=1, seconds=30.0):
         wait_for(lambda: self.stdout().count(text) >= count or self.process.poll() is not None,

@@ -19,7 +19,7 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-
          "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--enable-precise-memory-info",
          "--force-prefers-reduced-motion")
 SERVE_TRIES = 5
-PATIENCE_S = 30
+PATIENCE_S = 90
 ANSWER_S = 180  # of the driver, however busy the cores are
 
 

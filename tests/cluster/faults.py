@@ -261,7 +261,7 @@ class Ssh(Way):
     def stop(self):
         if self.job.process.poll() is None:
             os.kill(self.job.pid(), signal.SIGTERM)
-            self.job.wait(20)
+            self.job.wait(60)
 
     def kill(self):
         if self.job.process.poll() is None:
@@ -413,7 +413,7 @@ class Rendezvous(Way):
             errors="replace")[-1500:] for rank in self.ranks)
 
     def member_pid(self, rank):
-        return wait_for(lambda: hosts.first_child(self.members[rank].pid), 10, f"rank {rank} runs")
+        return wait_for(lambda: hosts.first_child(self.members[rank].pid), 30, f"rank {rank} runs")
 
     def launcher_pid(self):
         return self.member_pid(0)
@@ -442,7 +442,7 @@ class Rendezvous(Way):
                     pass
                 member.send_signal(signal.SIGCONT)  # nsenter stops with its child
         for member in self.members.values():
-            member.wait(20)
+            member.wait(60)
 
     kill = stop
 
@@ -495,7 +495,7 @@ class Field:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
-        wait_for(lambda: not self.processes(), 20, f"empty hosts: {self.processes()}")
+        wait_for(lambda: not self.processes(), 30, f"empty hosts: {self.processes()}")
         if self.cluster is not None:
             wait_for(self.cluster.is_ready, SLURM_S, "all nodes are idle")
 

@@ -113,7 +113,7 @@ def resident_bytes(pid):
     raise AssertionError(f"process {pid} has no memory")
 
 
-def wait_for(condition, seconds=10.0, what="condition"):
+def wait_for(condition, seconds=30.0, what="condition"):
     """Polls until condition() is true and returns its value; fails when the deadline passes. what: for what it was waited; a
     function is asked in the end."""
     deadline = time.monotonic() + seconds
@@ -200,7 +200,7 @@ class Job:
         (directory,) = (self.directory / out).iterdir()
         return (directory / f"{name}.{ending}").read_bytes()
 
-    def wait(self, seconds=20.0):
+    def wait(self, seconds=60.0):
         """The exit code; afterwards nothing of the job may be left."""
         try:
             code = self.process.wait(seconds)
@@ -212,14 +212,14 @@ class Job:
         self.expect_nothing_left()
         return code
 
-    def expect_nothing_left(self, seconds=5.0):
+    def expect_nothing_left(self, seconds=20.0):
         wait_for(
             lambda: not marked_processes(self.mark),
             seconds,
             f"processes left: {marked_processes(self.mark)}",
         )
 
-    def wait_for_output(self, text, count=1, seconds=20.0):
+    def wait_for_output(self, text, count=1, seconds=60.0):
         wait_for(
             lambda: self.stdout().count(text) >= count or self.process.poll() is not None,
             seconds,
@@ -244,12 +244,12 @@ class Job:
             assert self.process.poll() is None, self.stderr()
             return None
 
-        return wait_for(find, 20, "the master is ready")
+        return wait_for(find, 30, "the master is ready")
 
     def nodes(self):
         return nodes_at(self.master_address())
 
-    def wait_for_step(self, rank, step, seconds=30.0):
+    def wait_for_step(self, rank, step, seconds=90.0):
         """Until the master knows that a worker has come to a step."""
         address = self.master_address()
 
@@ -276,7 +276,7 @@ class Job:
 def nodes_at(address, environment=None):
     """The table of a job as `psd_run show --json` prints it; [] when the master is gone."""
     result = subprocess.run([program("psd_run"), "show", "--master", address, "--json"],
-                            capture_output=True, text=True, timeout=20, check=False,
+                            capture_output=True, text=True, timeout=120, check=False,
                             env={**os.environ, **(environment or {})})
     return json.loads(result.stdout) if result.returncode == 0 else []
 
@@ -292,7 +292,7 @@ class Flood:
 
     def end(self):
         """How often they knocked, and how often they said a whole greeting."""
-        said, _ = self.process.communicate(timeout=30)
+        said, _ = self.process.communicate(timeout=120)
         knocks, greetings = re.findall(r"\d+", said)
         return int(knocks), int(greetings)
 
@@ -322,7 +322,7 @@ class Process:
     def signal(self, number):
         self.process.send_signal(number)
 
-    def wait(self, seconds=20.0):
+    def wait(self, seconds=60.0):
         """The exit code as a shell tells it: 128 + signal for a killed process."""
         try:
             code = self.process.wait(seconds)
@@ -330,7 +330,7 @@ class Process:
             raise AssertionError(f"{self.name} did not end:\n{self.output()}") from None
         return code if code >= 0 else 128 - code
 
-    def wait_for_output(self, text, seconds=20.0, count=1):
+    def wait_for_output(self, text, seconds=60.0, count=1):
         wait_for(lambda: self.output().count(text) >= count or self.process.poll() is not None, seconds,
                  lambda: f"{self.name}: {count} x {text!r}\n{self.output()}")
         assert self.output().count(text) >= count, f"{self.name} ended without {text!r}:\n{self.output()}"
@@ -367,7 +367,7 @@ class Hand:
                           environment={"PSD_MASTER_ADDRESS": self.address, "PSD_RANK": str(rank),
                                        **(environment or {})})
 
-    def expect_nothing_left(self, seconds=5.0):
+    def expect_nothing_left(self, seconds=20.0):
         wait_for(lambda: not marked_processes(self.mark), seconds,
                  f"processes left: {marked_processes(self.mark)}")
 

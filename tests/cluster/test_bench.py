@@ -49,7 +49,7 @@ def test_lines_have_what_programs_need(lines):
 def test_plots_are_drawn(lines, tmp_path):
     """If this fails, a chart is missing or no browser can read it."""
     subprocess.run([sys.executable, BENCH / "plot.py", lines[0], tmp_path], check=True,
-                   capture_output=True, timeout=60)
+                   capture_output=True, timeout=120)
     assert not (tmp_path / "latency.svg").exists(), "nothing of one worker was measured"
     for name in ("throughput_shm", "throughput_tcp", "ratio"):
         root = xml.parse(tmp_path / f"{name}.svg").getroot()

@@ -13,7 +13,7 @@ import pytest
 
 from helpers import BRISK, HERE, NO_SECRET, bin_directory, program, python_worker
 
-SOON = 10.0  # seconds: everybody leaves so soon after the last worker; the rest is for a busy machine
+SOON = 25.0  # seconds: everybody leaves so soon after the last worker; the rest is for a busy machine
 
 
 def write_cluster(hand, workers=1, servers=1, **more):
@@ -109,7 +109,7 @@ def test_commands_of_the_readme(tmp_path):
         '{"master_node": "127.0.0.1", "server_nodes": ["127.0.0.1"], "worker_nodes": ["127.0.0.1"]}')
     for line in lines:  # what they do has tests of its own; here it is that they are understood
         line = line.replace("make ", f"make -n -C {tree} ").replace("psd_run -", "psd_run --dry_run -")
-        done = subprocess.run(["sh", "-ec", line], cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False,
+        done = subprocess.run(["sh", "-ec", line], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
                               stdin=subprocess.DEVNULL)
         assert done.returncode == 0, (line, done.stdout + done.stderr)
     assert not (tmp_path / "logs").exists()
@@ -124,7 +124,7 @@ def test_as_the_manual_says(hand, tmp_path):
     script = "\n".join(lines).replace("5555", str(hand.port))
     (tmp_path / "bin").symlink_to(bin_directory().absolute())
     shell = hand.start("shell", "sh", "-ec", script, environment=NO_SECRET)
-    assert shell.wait(30) == 0, shell.output()
+    assert shell.wait(60) == 0, shell.output()
     assert len(re.findall(r"^hello from worker [01]: 20$", shell.output(), re.MULTILINE)) == 2
     assert re.search(r"^server +0 ", shell.output(), re.MULTILINE), shell.output()
     assert shell.output().count("JOB-END") == 2
@@ -284,11 +284,11 @@ def test_signal_to_the_master(hand, number, code, word, phase):
         master.wait_for_output("worker 0 joined")
         master.wait_for_output("server 0 lane 0 joined")
     master.signal(number)
-    assert master.wait(5) == code
+    assert master.wait(60) == code
     assert re.search(f"JOB-END .*{word}.*exit code {code}", master.output().splitlines()[-1])
-    assert server.wait(5) == code
+    assert server.wait(60) == code
     assert word in server.output().splitlines()[-1]
-    assert worker.wait(5) == 1
+    assert worker.wait(60) == 1
     assert re.search(f"error PSD_ERR_.*{word}", worker.output())
 
 
@@ -304,18 +304,18 @@ def test_signal_to_a_server(hand, number, code, word, phase):
     else:
         master.wait_for_output("server 0 lane 0 joined")
     servers[0].signal(number)
-    assert servers[0].wait(5) == code
+    assert servers[0].wait(60) == code
     assert re.search(f"JOB-END .*{word}.*exit code {code}", servers[0].output().splitlines()[-1])
     if phase == "gathering":
         master.wait_for_output("MEMBER-LOST server 0")
         servers = [hand.server(0, name="again"), hand.server(1)]
         worker.wait_for_output("step 5")
         servers[0].signal(number)
-        assert servers[0].wait(5) == code
-    assert master.wait(5) == code
+        assert servers[0].wait(60) == code
+    assert master.wait(60) == code
     assert re.search(f"JOB-END server 0: .*{word}", master.output().splitlines()[-1])
-    assert servers[1].wait(5) == code
-    assert worker.wait(5) == 1
+    assert servers[1].wait(60) == code
+    assert worker.wait(60) == 1
     assert re.search(f"error PSD_ERR_.*server 0.*{word}", worker.output())
 
 
@@ -325,6 +325,6 @@ def test_signal_to_psd_run_in_a_training(start, number, code, word):
     job = start("--workers", 2, "--servers", 2, "--", *python_worker("--steps", 1_000_000))
     job.wait_for_output("step 20", 2)
     job.process.send_signal(number)
-    assert job.wait(10) == code
+    assert job.wait(60) == code
     told = "stopped by Ctrl-C (SIGINT)" if number == signal.SIGINT else f"stopped by {number.name}"
     assert told in job.stderr().splitlines()[-1]

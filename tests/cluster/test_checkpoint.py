@@ -161,11 +161,11 @@ def test_two_generations_are_kept(start):
 def test_damaged_generation_is_passed_over(start, damage):
     """If this fails, one bad sector costs the whole training."""
     job = start("--", program("mnist"), "--steps", 10, "--save", "saved", name="first")
-    assert job.wait(30) == 0, job.stderr()
+    assert job.wait(60) == 0, job.stderr()
     folder = job.directory / "saved"
     job = start("--", program("mnist"), "--steps", 20, "--load", folder, "--save", folder,
                 name="second")
-    assert job.wait(30) == 0, job.stderr()
+    assert job.wait(60) == 0, job.stderr()
     newest = saved_digests(folder)
     path = next(folder.glob(f"{damage}-2.*"))
     data = bytearray(path.read_bytes())
@@ -173,7 +173,7 @@ def test_damaged_generation_is_passed_over(start, damage):
     path.write_bytes(data)
     job = start("--", program("mnist"), "--steps", 20, "--load", folder, "--save", "saved",
                 name="third")
-    assert job.wait(30) == 0, job.stderr()
+    assert job.wait(60) == 0, job.stderr()
     assert "goes on at step 10" in job.stdout()
     assert saved_digests(job.directory / "saved") == newest
 
@@ -190,11 +190,11 @@ def test_save_on_a_full_disk(start, tmp_path, small_disk):
     """If this fails, a full disk destroys the checkpoint that was there, or is not noticed."""
     disk = small_disk(2)
     job = start("--", program("mnist"), "--steps", 5, "--save", disk / "saved", name="first")
-    assert job.wait(30) == 0, job.stderr()
+    assert job.wait(60) == 0, job.stderr()
     before = saved_digests(disk / "saved")
     free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
     (disk / "filler").write_bytes(b"\0" * (free - 4096))
     job = start("--", program("mnist"), "--steps", 9, "--save", disk / "saved", name="second")
-    assert job.wait(30) == 1
+    assert job.wait(60) == 1
     assert "No space left on device" in job.stderr() and "params-2" in job.stderr()
     assert saved_digests(disk / "saved") == before

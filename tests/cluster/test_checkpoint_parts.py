@@ -52,10 +52,10 @@ def test_a_job_of_sums_goes_on_from_worker_0s_part(tmp_path, undisturbed, every)
     wait_for(lambda: manifests(saved) or job.process.poll() is not None, 60, lambda: job.run_log() + job.stderr())
     job.process.send_signal(signal.SIGKILL)
     job.process.wait()
-    shown = subprocess.run([program("psd_run"), "checkpoint", "show", saved], capture_output=True, text=True, timeout=60,
+    shown = subprocess.run([program("psd_run"), "checkpoint", "show", saved], capture_output=True, text=True, timeout=120,
                            check=True).stdout
     assert "worker0.safetensors" in shown
-    assert subprocess.run([program("psd_run"), "checkpoint", "verify", saved], timeout=60, check=False).returncode == 0
+    assert subprocess.run([program("psd_run"), "checkpoint", "verify", saved], timeout=120, check=False).returncode == 0
     again = ended_well(train(tmp_path / "again", "--resume", saved))
     begun = {int(step) for step in re.findall(r"began at (\d+)", again.stdout())}
     assert len(begun) == 1 and min(begun) > 0

@@ -57,7 +57,7 @@ def ended_well(job):
 
 def checkpoint(*arguments, cwd):
     return subprocess.run([program("psd_run"), "checkpoint", *map(str, arguments)], cwd=cwd,
-                          capture_output=True, text=True, timeout=60, check=False)
+                          capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -323,7 +323,7 @@ def test_warning_before_the_end_saves_and_asks_for_more(tmp_path):
     assert steps_of(tmp_path / "saved") == {1: step}  # Ctrl-C does not wait for a checkpoint
     third = Job(tmp_path / "third", "--name", f"third{os.getpid()}", *options, environment=environment)
     third.wait_for_output("step 47")
-    subprocess.run([program("psd_run"), "stop", f"third{os.getpid()}"], check=True, timeout=60)
+    subprocess.run([program("psd_run"), "stop", f"third{os.getpid()}"], check=True, timeout=120)
     assert third.wait(60) == 143
     assert max(steps_of(tmp_path / "saved")) == 2  # saved, but whoever stops it does not want it back
     assert not (tmp_path / "asked").exists()
@@ -333,7 +333,7 @@ def test_warning_before_the_end_saves_and_asks_for_more(tmp_path):
 def test_emitted_script_asks_for_the_warning(tmp_path, options, signalled):
     """If this fails, Slurm ends a job at its limit without a word, and what it did since its last checkpoint is lost."""
     script = subprocess.run([program("psd_run"), "--emit", "sbatch", "--workers", "2", *options, "true"], cwd=tmp_path,
-                            capture_output=True, text=True, timeout=30, check=True).stdout
+                            capture_output=True, text=True, timeout=120, check=True).stdout
     assert re.search(rf"^#SBATCH --signal=B:{signalled}@\d+$", script, re.M)
     assert "#SBATCH --requeue" in script
     assert not options or "--checkpoint" in script.splitlines()[-1]

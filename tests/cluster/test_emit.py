@@ -25,7 +25,7 @@ SECRET = "0123456789abcdef" * 4
 
 def emit(*words, code=0):
     done = subprocess.run([program("psd_run"), *map(str, words)], capture_output=True, text=True,
-                          timeout=20, env={**os.environ, **NO_SECRET}, check=False)
+                          timeout=120, env={**os.environ, **NO_SECRET}, check=False)
     assert done.returncode == code, done.stderr
     return done.stdout if code == 0 else done.stderr
 

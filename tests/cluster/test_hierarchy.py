@@ -88,4 +88,4 @@ def test_a_lost_worker_ends_the_job(hand, hosts):
             if rank != victim:
                 assert re.search(f"error .*worker {victim}", process.output()), process.output()
         for process in daemons:
-            assert process.wait(20) != 0, process.output()
+            assert process.wait(60) != 0, process.output()

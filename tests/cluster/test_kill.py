@@ -243,11 +243,11 @@ def test_server_killed(hand, moment, index):
     servers[index].signal(signal.SIGKILL)
     assert servers[index].wait() == 137
     for worker in workers:
-        assert worker.wait(10) == 1
+        assert worker.wait(60) == 1
         assert re.search(rf"error PSD_ERR_\w+: .*server {index}", worker.output())
-    assert master.wait(10) == 71
+    assert master.wait(60) == 71
     assert re.search(rf"JOB-END server {index} .*lost", master.output())
-    assert servers[1 - index].wait(10) == 71
+    assert servers[1 - index].wait(60) == 71
 
 
 @pytest.mark.parametrize("name", ["server1", "master"])
@@ -257,7 +257,7 @@ def test_daemon_killed_under_psd_run(start, name):
                 *python_worker("--steps", 1_000_000))
     job.wait_for_output("step 30", 2)
     os.kill(job.pid_of(name), signal.SIGKILL)
-    assert job.wait(10) == 137
+    assert job.wait(60) == 137
     who = "ps_master" if name == "master" else "server 1"
     assert re.search(rf"{who} \(pid \d+\) was killed by signal 9", job.stderr())
 
@@ -272,9 +272,9 @@ def test_master_killed(hand, moment):
     master.signal(signal.SIGKILL)
     assert master.wait() == 137
     for worker in workers:
-        assert worker.wait(10) == 1
+        assert worker.wait(60) == 1
         assert re.search("error PSD_ERR_.*master", worker.output())
-    assert server.wait(10) == 72
+    assert server.wait(60) == 72
     assert re.search("JOB-END .*master", server.output())
 
 
@@ -286,10 +286,10 @@ def test_launcher_killed_in_a_training(start, victim):
     job.wait_for_output("step 30", 2)
     os.kill(job.process.pid if victim == "psd_run" else job.agent_pid(), signal.SIGKILL)
     if victim == "psd_run":
-        job.process.wait(10)
+        job.process.wait(60)
         job.expect_nothing_left(10)
     else:
-        assert job.wait(10) == 72
+        assert job.wait(60) == 72
 
 
 # ------------------------------------------------------------------------------------ silence ---
@@ -303,13 +303,13 @@ def test_stopped_server(hand):
     workers[0].wait_for_output("step 20")
     servers[1].signal(signal.SIGSTOP)
     for worker in workers:
-        assert worker.wait(20) == 1
+        assert worker.wait(60) == 1
         assert re.search(rf"error PSD_ERR_.*server 1 .*silent for {SERVER_WAIT_MS} ms \(server_wait_ms\)", worker.output())
-    assert master.wait(5) == 71
+    assert master.wait(60) == 71
     assert "server 1" in master.output().splitlines()[-1]
-    assert servers[0].wait(5) == 71
+    assert servers[0].wait(60) == 71
     servers[1].signal(signal.SIGCONT)
-    assert servers[1].wait(10) == 71
+    assert servers[1].wait(60) == 71
 
 
 def test_stopped_worker_is_fenced(hand, tmp_path):
@@ -324,10 +324,10 @@ def test_stopped_worker_is_fenced(hand, tmp_path):
     master.wait_for_output("MEMBER-LOST worker 1")
     other.wait_for_output("holding")
     sleeper.signal(signal.SIGCONT)
-    assert sleeper.wait(10) == 1
+    assert sleeper.wait(60) == 1
     assert re.search("error PSD_ERR_FENCED: .*worker 1 .*", sleeper.output())
     gate.touch()
-    assert [p.wait(10) for p in (other, master, server)] == [0, 0, 0]
+    assert [p.wait(60) for p in (other, master, server)] == [0, 0, 0]
     assert f"silent for {DEAD_MS} ms" in master.output()
 
 
@@ -339,10 +339,10 @@ def test_stopped_worker_policy_fail(hand):
     sleeper = hand.worker(1, "--steps", 1_000_000)
     sleeper.wait_for_output("step 5")
     sleeper.signal(signal.SIGSTOP)
-    assert (master.wait(10), server.wait(10), other.wait(10)) == (70, 70, 1)
+    assert (master.wait(60), server.wait(60), other.wait(60)) == (70, 70, 1)
     assert re.search(f"error PSD_ERR_.*worker 1 .*silent for {DEAD_MS} ms", other.output())
     sleeper.signal(signal.SIGCONT)
-    assert sleeper.wait(10) == 1
+    assert sleeper.wait(60) == 1
     assert "error PSD_ERR_" in sleeper.output()
 
 
@@ -360,7 +360,7 @@ def test_stopped_worker_does_not_hold_up_a_job_that_goes_on(start, tmp_path, opt
     os.kill(job.pid_of("worker1"), signal.SIGSTOP)
     wait_for(lambda: says in job.stderr(), 20, lambda: f"the worker is given up\n{job.stderr()}\n{job.run_log()}")
     gate.touch()
-    assert job.wait(30) == 0, job.stdout() + job.stderr()
+    assert job.wait(60) == 0, job.stdout() + job.stderr()
     assert f"counts as dead: silent for {DEAD_MS} ms" in job.stderr()
 
 
@@ -373,7 +373,7 @@ def test_stopped_process_is_the_cause(start, victim, code):
                 f"--server_wait_ms={SERVER_WAIT_MS}", "-o", "logs", "--", *python_worker("--steps", 1_000_000))
     job.wait_for_output("step 10", 2)
     os.kill(job.agent_pid() if victim == "agent" else job.pid_of(victim), signal.SIGSTOP)
-    assert job.wait(30) == code, job.stderr()
+    assert job.wait(60) == code, job.stderr()
     (directory,) = (job.directory / "logs").iterdir()
     result = json.loads((directory / "result.json").read_text())
     assert result["exit_code"] == code
@@ -395,7 +395,7 @@ def test_impatient_worker_is_not_the_cause(start):
                 *python_worker("--steps", 1_000_000, "--op_timeout_ms", 3000))
     job.wait_for_output("step 10", 2)
     os.kill(job.pid_of("server1"), signal.SIGSTOP)
-    assert job.wait(30) == 71, job.stderr()
+    assert job.wait(60) == 71, job.stderr()
     assert "PSD_ERR_TIMEOUT" in job.stdout(), "the worker was to be quicker"
     assert re.search(r"with code 71: server 1 \(pid \d+\) was silent for 4000 ms", job.stderr())
 
@@ -408,7 +408,7 @@ def test_short_pause_kills_nobody(hand, tmp_path):
     processes[2].wait_for_output("holding")
     for process in processes:
         process.signal(signal.SIGSTOP)
-        wait_for(lambda: " (stopped)" in open(f"/proc/{process.pid}/status").read(), 5, "stop")
+        wait_for(lambda: " (stopped)" in open(f"/proc/{process.pid}/status").read(), 30, "stop")
         process.signal(signal.SIGCONT)
     assert nodes_at(hand.address)[-1]["state"] == "running"
     gate.touch()
@@ -436,7 +436,7 @@ def test_heartbeats_map_no_memory(hand, tmp_path):
         looked = [index for index, call in enumerate(ours) if call.startswith("epoll_wait(")]
         return ours[looked[0]:] if looked else []
 
-    wait_for(lambda: sum(call.startswith("sendmsg(") for call in calls_of_our_thread()) >= 5, 20, "five heartbeats")
+    wait_for(lambda: sum(call.startswith("sendmsg(") for call in calls_of_our_thread()) >= 5, 30, "five heartbeats")
     calls = calls_of_our_thread()
     gate.touch()
     assert [process.wait() for process in processes] == [0, 0, 0]

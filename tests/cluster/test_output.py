@@ -24,7 +24,7 @@ def script(tmp_path, text, name="script"):
 def test_closed_standard_descriptors(tmp_path, closed):
     """If this fails, psd_run under a daemon that closes them hangs, or its sockets get its lines."""
     done = subprocess.run(["sh", "-c", f"exec {program('psd_run')} {' '.join(QUICK)} 'echo hi' {closed}"],
-                          cwd=tmp_path, timeout=30, capture_output=True, text=True, check=False,
+                          cwd=tmp_path, timeout=120, capture_output=True, text=True, check=False,
                           env={**os.environ, **worker_environment()})
     assert done.returncode == 0, done.stderr
     (log,) = tmp_path.glob("logs/*/worker0.log")
@@ -130,7 +130,7 @@ def test_prompt_shows_in_the_log_before_its_line_ends(start, tmp_path):
         return [path for path in job.directory.glob("logs/*/worker0.log")
                 if path.read_text() == "loading..."]
 
-    wait_for(is_there, 20, "the prompt in the log")
+    wait_for(is_there, 30, "the prompt in the log")
     job.process.terminate()
     assert job.wait() == 143
     assert shown(job) == "loading...\n"
@@ -234,7 +234,7 @@ def test_holder_of_the_output_is_named(start):
 def test_endless_writer_is_ended(start):
     """If this fails, something in the background that prints for ever keeps a job for ever."""
     job = start(*TORCH, "--", "sh", "-c", "(while echo again; do sleep 0.1; done) & echo first")
-    assert job.wait(30) == 0, job.stderr()
+    assert job.wait(60) == 0, job.stderr()
     assert "which prints on and on: ended, too\n" in job.stderr()
     assert job.log("worker0").decode().count("again\n") > 10
 
@@ -250,7 +250,7 @@ def test_reader_of_the_console_that_stops(tmp_path):
     (log,) = tmp_path.glob("logs/*/worker0.log")
     assert log.read_text().split() == [str(i) for i in range(1, lines + 1)]
     assert job.poll() is None, "it waits for its reader"
-    shown, _ = job.communicate(timeout=60)
+    shown, _ = job.communicate(timeout=120)
     assert job.returncode == 0
     seen, missing = 0, 0
     for line in shown.splitlines():

@@ -51,7 +51,7 @@ class Replay:
 
     def end(self):
         self.process.stdin.close()
-        return self.process.wait(timeout=10)
+        return self.process.wait(timeout=120)
 
     def ask(self, path="/", method="GET", **headers):
         """(status, headers, text) of a request; Host is right unless one is given. Browsers have a cookie for one path alone."""
@@ -162,11 +162,11 @@ def test_a_thousand_connections(served):
             lines.remove(line)
         return refused >= 1000 - 256
 
-    wait_for(count_refused, 20, "744 of 1,000 connections to be refused")
+    wait_for(count_refused, 30, "744 of 1,000 connections to be refused")
     assert len(list((process / "fd").iterdir())) <= before + 256
     for line in lines:
         line.close()
-    wait_for(lambda: served.ask("/snapshot", Authorization=f"Bearer {served.token}")[0] == 200, 20, "the page to be served again")
+    wait_for(lambda: served.ask("/snapshot", Authorization=f"Bearer {served.token}")[0] == 200, 30, "the page to be served again")
     assert served.end() == 0
 
 
@@ -180,7 +180,7 @@ def test_strangers_who_say_nothing_make_room(served):
         before = len(list(fds.iterdir()))
         for _ in range(400):
             lines.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=10))
-        wait_for(lambda: len(list(fds.iterdir())) == before + 255, 20, "all places to be taken")
+        wait_for(lambda: len(list(fds.iterdir())) == before + 255, 30, "all places to be taken")
         assert served.ask("/snapshot", Authorization=f"Bearer {served.token}")[0] == 200
         while len(mine.recv(1 << 16)) > 4096:  # what has come so far
             pass
@@ -498,7 +498,7 @@ def page_of(job):
         assert job.process.poll() is None, job.stderr()
         return list(job.directory.glob("logs/*/page_address"))
 
-    (path,) = wait_for(find, 20, "the file with the page's address")
+    (path,) = wait_for(find, 30, "the file with the page's address")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     address = path.read_text().strip()
     assert address not in job.stderr() and path.name in job.stderr()
@@ -523,7 +523,7 @@ def held(start, tmp_path):
     job.wait_for_output("holding", seconds=60)
     yield job
     gate.touch()
-    job.process.wait(timeout=30)
+    job.process.wait(timeout=120)
 
 
 @pytest.mark.smoke
@@ -563,7 +563,7 @@ def test_page_of_a_job_by_its_master(held):
         assert states == {"master": "running", "server 0": "running", "worker 0": "running", "worker 1": "running"}
         held.gate.touch()
         assert held.wait() == 0
-        assert page.wait(timeout=30) == 0
+        assert page.wait(timeout=120) == 0
     assert not path.exists()
     assert subprocess.run([program("psd_run"), "page", "--master", "tcp://127.0.0.1:1"], check=False, capture_output=True).returncode == 3
 
@@ -578,7 +578,7 @@ def test_a_killed_worker_is_named(held):
         os.kill(held.pid_of("worker1"), signal.SIGKILL)
         looks.until("return !document.getElementById('cause').hidden", what="the cause on the page")
         assert "worker 1" in looks.text("#cause-text") and "killed" in looks.text("#cause-text")
-        assert held.process.wait(timeout=30) == 137
+        assert held.process.wait(timeout=120) == 137
         looks.until("return document.getElementById('line').innerText === 'ended'", what="the last state")
         assert "report.html" in looks.text("#ended") and looks.text("#phase") == "failed"
         (report,) = held.directory.glob("logs/*/report.html")
@@ -595,7 +595,7 @@ def test_a_killed_worker_is_named(held):
 
 def refused(start, *options):
     job = start(*options, "--", "true")
-    assert job.process.wait(timeout=20) == 2, job.stderr()
+    assert job.process.wait(timeout=120) == 2, job.stderr()
     return job.stderr()
 
 
@@ -668,7 +668,7 @@ def test_pages_come_back_when_a_job_begins_anew(start, tmp_path):
     address = page_of(job)
     assert json.loads(ask(address)[1])["job"]["phase"] in ("starting", "running")
     (gate / "1").touch()
-    wait_for(lambda: "restart 1 of 3" in job.stderr(), 20, "the job to begin anew")
+    wait_for(lambda: "restart 1 of 3" in job.stderr(), 30, "the job to begin anew")
 
     def answers():
         try:
@@ -676,6 +676,6 @@ def test_pages_come_back_when_a_job_begins_anew(start, tmp_path):
         except OSError:
             return False
 
-    wait_for(answers, 20, "the page at the same address")
+    wait_for(answers, 30, "the page at the same address")
     (gate / "2").touch()
     assert job.wait() == 0

@@ -69,7 +69,7 @@ def test_a_job_that_was_stopped_has_not_failed(start):
     job = start("--name", name, "--", "sleep", 1000)
     with browser.Browser() as looks:
         open_page(looks, page_of(job))
-        subprocess.run([program("psd_run"), "stop", name], check=True, timeout=60, capture_output=True)
+        subprocess.run([program("psd_run"), "stop", name], check=True, timeout=120, capture_output=True)
         looks.until("return document.querySelector('#line').innerText === 'ended'", what="the end")
         said = [looks.text(each) for each in ("#phase", "#sentence", "#ended", "#cause-head", "#cause-text")]
         (report,) = job.directory.glob("logs/*/report.html")
@@ -179,7 +179,7 @@ def test_out_of_descriptors(served):  # noqa: F811
     with socket.create_connection(("127.0.0.1", served.port), timeout=30) as line:
         line.sendall(f"GET /snapshot HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {served.token}\r\n\r\n".encode())
         before, until = turns(pid), time.monotonic() + 2
-        wait_for(lambda: time.monotonic() > until, 20, "two seconds to pass")
+        wait_for(lambda: time.monotonic() > until, 30, "two seconds to pass")
         assert turns(pid) - before < 100  # one that only looks has thousands, however little time it is let
         resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
         assert b" 200 " in line.recv(100)
@@ -220,7 +220,7 @@ def test_a_neighbour_who_floods_the_page(served, says):  # noqa: F811
             with socket.create_connection(("127.0.0.1", served.port), timeout=60) as line:
                 line.sendall(request[:20])  # the rest comes a little later, as over a slow line
                 due = time.monotonic() + 0.05
-                wait_for(lambda due=due: time.monotonic() > due, 20, "a moment to pass")
+                wait_for(lambda due=due: time.monotonic() > due, 30, "a moment to pass")
                 line.sendall(request[20:])
                 assert b" 200 " in line.recv(4096), "the owner had to go"
         assert not is_gone(known), "who had shown the secret had to go"
@@ -342,7 +342,7 @@ def test_a_thousand_connections_over_tls(guarded):
                 assert guarded.ask(guarded.connect()) == 200
         assert guarded.count() <= guarded.alone + 256
         wait_for(lambda: sum(map(is_gone, lines)) == len(lines), 30, "strangers who say nothing to be hung up on")
-        wait_for(lambda: guarded.count() <= guarded.alone, 20, "their descriptors to be closed")
+        wait_for(lambda: guarded.count() <= guarded.alone, 30, "their descriptors to be closed")
     guarded.end()
 
 

@@ -183,7 +183,7 @@ signal.pause()
 def test_port_of_a_ps_that_somebody_took(start, tmp_path):
     """If this fails, a stranger who takes the port of a ps makes the job fail."""
     job = start("--personality", "tf1", f"{sys.executable} {write(tmp_path, SNATCH, 'snatch.py')}")
-    assert job.wait(30) == 0, job.stdout() + job.stderr()
+    assert job.wait(60) == 0, job.stdout() + job.stderr()
     assert "ps0: somebody else has port" in job.run_log()
     assert job.stderr().count("the job starts again with other ports") == 1
     assert job.log("ps0.1") == b"listens\n"
@@ -352,11 +352,11 @@ def test_poseidon_workers_by_hand(start, hand, secret_file, tmp_path):
                   + " ".join(python_worker("--steps", 3)), name=path.stem,
                   environment={"TF_CONFIG": path.read_text()}) for path in files]
     for rank, (job, name) in enumerate(zip(jobs, ("chief", "worker0", "worker1"))):
-        assert job.wait(30) == 0, job.stdout() + job.stderr()
+        assert job.wait(60) == 0, job.stdout() + job.stderr()
         lines = job.log(name).decode().splitlines()
         assert lines[0] == f"{rank} of 3" and lines[-1] == "closed"
     for daemon in hand.processes:
-        assert daemon.process.wait(20) == 0, daemon.output()
+        assert daemon.process.wait(60) == 0, daemon.output()
 
 
 def test_files_that_contradict_each_other(start, tmp_path):
@@ -417,7 +417,7 @@ def test_torch_beside_poseidon(start):
     job = start("--personality", "poseidon,torch", "--workers", 2,
                 "sh -c 'echo $RANK of $WORLD_SIZE, $MASTER_ADDR; exec \"$@\"' x "
                 + " ".join(python_worker("--steps", 3)))
-    assert job.wait(30) == 0, job.stdout() + job.stderr()
+    assert job.wait(60) == 0, job.stdout() + job.stderr()
     for rank in (0, 1):
         lines = job.log(f"worker{rank}").decode().splitlines()
         assert lines[0] == f"{rank} of 2, 127.0.0.1" and lines[-1] == "closed"

@@ -123,7 +123,7 @@ def test_programs_for_tests_have_fail_points():
 @needs_points
 def test_a_point_is_armed_by_the_environment():
     """If this fails, a point that somebody asks for is not the one at which a process dies, or a wrong name is not told."""
-    done = subprocess.run([BUILD / "ps_server", "--version"], capture_output=True, text=True, timeout=20, check=False,
+    done = subprocess.run([BUILD / "ps_server", "--version"], capture_output=True, text=True, timeout=120, check=False,
                           env={"PSD_FAIL_POINT": "server_round_aplied:1:kill"})
     assert done.returncode == 2
     assert "server_round_aplied:1:kill: no such point" in done.stderr

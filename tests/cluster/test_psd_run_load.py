@@ -51,7 +51,7 @@ def test_sixteen_workers_print_as_fast_as_they_can(start, tmp_path):
     script = tmp_path / "writer.py"
     script.write_text(WRITER.format(seconds=WRITE_S))
     job = start("--workers", WORKERS, "--show", "none", "--", sys.executable, script)
-    wait_for(lambda: "PROCESS worker15" in job.run_log(), 20, "all run")
+    wait_for(lambda: "PROCESS worker15" in job.run_log(), 30, "all run")
     pids = [job.process.pid, job.agent_pid()]
     peaks = [0, 0]
 
@@ -83,7 +83,7 @@ def test_psd_run_is_idle_when_its_job_is(start):
     pids = [job.process.pid, job.agent_pid()]
     before = sum(map(cpu_seconds, pids))
     began = time.monotonic()
-    wait_for(lambda: time.monotonic() - began > 4, 10, "four seconds")
+    wait_for(lambda: time.monotonic() - began > 4, 30, "four seconds")
     share = (sum(map(cpu_seconds, pids)) - before) / (time.monotonic() - began)
     job.process.terminate()
     assert job.wait() == 143

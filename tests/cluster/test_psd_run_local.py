@@ -346,7 +346,7 @@ def test_killed_daemon_ends_the_job(start, name):
     job = start("--workers", 2, "--master_restarts", 0, "sh -c 'echo up; exec sleep 100'")
     job.wait_for_output("up", 2)
     os.kill(job.pid_of(name), signal.SIGKILL)
-    assert job.wait(5) == 128 + signal.SIGKILL
+    assert job.wait(60) == 128 + signal.SIGKILL
     assert f"{'ps_master' if name == 'master' else 'server 0'} (pid" in job.stderr()
 
 
@@ -406,7 +406,7 @@ def test_second_interrupt_kills_at_once(start, tmp_path):
     job = start("--workers", 2, f"sh {script(tmp_path, STUBBORN)}")
     job.wait_for_output("up", 2)
     job.process.send_signal(signal.SIGINT)
-    wait_for(lambda: "INTERRUPT" in job.run_log(), 5, "the first signal is seen")
+    wait_for(lambda: "INTERRUPT" in job.run_log(), 30, "the first signal is seen")
     job.process.send_signal(signal.SIGINT)
     assert job.wait(4) == 130
 
@@ -425,7 +425,7 @@ def test_kill_9_of_the_agent_leaves_nothing(start, tmp_path):
     job = start("--workers", 2, f"sh {script(tmp_path, STUBBORN)}")
     job.wait_for_output("up", 2)
     os.kill(job.agent_pid(), signal.SIGKILL)
-    assert job.wait(10) == 72
+    assert job.wait(60) == 72
     assert "psd_run's helper process on this machine" in job.stderr()
 
 
@@ -678,7 +678,7 @@ def test_near_misses_of_variables_are_named(start):
 def verb(job, *words, code=0):
     """Runs psd_run show, logs, stop or list where the job was started."""
     done = subprocess.run([program("psd_run"), *words], cwd=job.directory, capture_output=True,
-                          text=True, timeout=30, check=False)
+                          text=True, timeout=120, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout if code == 0 else done.stderr
 
@@ -734,7 +734,7 @@ def test_logs_of_a_running_job(held):
         assert follower.stdout.readline() == "started\n", "it follows before the job goes on"
         held.gate.touch()
         assert held.wait() == 0
-        assert follower.communicate(timeout=10)[0].splitlines()[-1] == "closed"
+        assert follower.communicate(timeout=120)[0].splitlines()[-1] == "closed"
     assert verb(held, "logs", "worker1").splitlines()[-1] == "closed", "after its end, too"
 
 
@@ -748,7 +748,7 @@ def test_stop_of_a_running_job(held):
 
 def look(job, *words):
     done = subprocess.run([program("psd_run"), "logs", *words], cwd=job.directory,
-                          capture_output=True, text=True, timeout=30, check=True)
+                          capture_output=True, text=True, timeout=120, check=True)
     return done.stdout, done.stderr
 
 
@@ -806,7 +806,7 @@ def test_changed_command_replaces_the_job(start):
     first.wait_for_output("one")
     same = subprocess.run([program("psd_run"), "run", "--name", "again",
                            "sh -c 'echo one; sleep 100'"], cwd=first.directory,
-                          capture_output=True, text=True, timeout=20, check=True)
+                          capture_output=True, text=True, timeout=120, check=True)
     assert "job again runs already, with this very command" in same.stdout
     assert first.process.poll() is None
     other = start("run", "--name", "again", "sh -c 'echo two; sleep 100'", name="other")
@@ -832,7 +832,7 @@ def test_the_same_job_is_left_alone_however_it_is_written(start, words):
     first.wait_for_output("one", count=2)
     command = [] if "--" in words else ["sh -c 'echo one; sleep 100'"]
     same = subprocess.run([program("psd_run"), "run", "--name", "same", *map(str, words), *command],
-                          cwd=first.directory, capture_output=True, text=True, timeout=20,
+                          cwd=first.directory, capture_output=True, text=True, timeout=120,
                           check=False)
     assert "job same runs already" in same.stdout, same.stderr
     assert first.process.poll() is None
@@ -881,7 +881,7 @@ def test_detached_job_with_an_odd_place_for_logs(start, out):
     assert job.wait() == 3
     assert "not-there: " in job.stderr() and "the job did not start" in job.stderr()
     job = start("--detach", "--name", "odd", "-o", out, "sleep 100", name="runs")
-    assert job.process.wait(20) == 0, job.stderr()
+    assert job.process.wait(60) == 0, job.stderr()
     assert f"logs in {out}/poseidon_log_" in job.stdout()
     assert "job odd is stopped" in verb(job, "stop", "odd")
     job.expect_nothing_left()
@@ -899,15 +899,15 @@ def test_detached_job(start, tmp_path):
     gate = tmp_path / "gate"
     front = start("--detach", "--name", "behind", *BRISK, "--", *python_worker(
         "--steps", 30, "--hold", f"15:{gate}"))
-    assert front.process.wait(20) == 0, front.stderr()
+    assert front.process.wait(60) == 0, front.stderr()
     assert "job behind runs in the background" in front.stdout()
-    wait_for(lambda: "holding" in verb(front, "logs", "behind", "worker0"), 20, "it trains")
+    wait_for(lambda: "holding" in verb(front, "logs", "behind", "worker0"), 30, "it trains")
     assert "behind" in verb(front, "list")
     with subprocess.Popen([program("psd_run"), "logs", "-f", "worker0"], cwd=front.directory,
                           stdout=subprocess.PIPE, text=True) as follower:
         assert follower.stdout.readline() == "started\n", "it follows before the job goes on"
         gate.touch()
-        assert follower.communicate(timeout=20)[0].splitlines()[-1] == "closed"
+        assert follower.communicate(timeout=120)[0].splitlines()[-1] == "closed"
     front.expect_nothing_left()
     (directory,) = (front.directory / "logs").iterdir()
     assert "job ended well" in (directory / "console.log").read_text()
@@ -918,13 +918,13 @@ def test_detached_job_lets_go_of_its_caller(tmp_path):
     """If this fails, `psd_run --detach ... 2>&1 | tail` waits until the job is over."""
     name = f"behind{os.getpid()}"
     front = subprocess.run([program("psd_run"), "--detach", "--name", name, "sleep 100"], cwd=tmp_path,
-                           capture_output=True, text=True, timeout=20)
+                           capture_output=True, text=True, timeout=120)
     try:
         assert front.returncode == 0, front.stderr
         assert "runs in the background" in front.stdout
     finally:
         ended = subprocess.run([program("psd_run"), "stop", name], cwd=tmp_path,
-                               capture_output=True, text=True, timeout=30)
+                               capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
 
 
@@ -964,7 +964,7 @@ def test_kill_9_of_a_detached_launcher_leaves_no_entry(start, runtime):
     """If this fails, a job whose launcher was killed stays in the list of jobs as a dead socket."""
     front = start("--detach", "--name", "behind", "sleep 100",
                   environment={"XDG_RUNTIME_DIR": str(runtime)})
-    assert front.process.wait(20) == 0, front.stderr()
+    assert front.process.wait(60) == 0, front.stderr()
     assert (runtime / "poseidon" / "behind.sock").exists()
     os.kill(int(re.search(r"\(pid (\d+)\)", front.stdout())[1]), signal.SIGKILL)
     front.expect_nothing_left(10)
@@ -992,7 +992,7 @@ def test_restarts_wait(start, scope):
     """If this fails, what fails at once uses its restarts up before the cause can pass."""
     job = start("--personality", "torch", "--restart=on-failure", f"--restart_scope={scope}",
                 "--max_restarts", 9, "--", "sh", "-c", "date +%s%N; exit 6")
-    wait_for(lambda: "restart 3 of 9, in 2.0 s" in job.stderr(), 20, "the third restart")
+    wait_for(lambda: "restart 3 of 9, in 2.0 s" in job.stderr(), 30, "the third restart")
     job.process.terminate()  # which nobody has to wait for
     assert job.wait() == 143, job.stderr()
     times = [int(line.split()[1]) / 1e9 for line in job.stdout().splitlines()]

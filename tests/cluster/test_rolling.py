@@ -58,7 +58,7 @@ def test_servers_are_restarted_under_load(start, servers, arguments, options):
     before = [job.pid_of(f"server{i}") for i in range(servers)]
     asked = restart(job)
     pause = longest_pause(job, lambda: asked.poll() is not None or job.process.poll() is not None)
-    said, complaint = asked.communicate(timeout=20)
+    said, complaint = asked.communicate(timeout=120)
     assert asked.returncode == 0, said + complaint + job.stderr() + job.log("master").decode()
     assert re.findall(r"server (\d+) .*is restarted", said) == [str(i) for i in range(servers)]
     assert len(re.findall(r"is back, and nothing is missing, after [\d.]+ s", said)) == servers
@@ -79,10 +79,10 @@ def test_servers_that_would_be_missed(start, tmp_path):
     job = train(start, arguments=(*UPDATES, "--hold", f"8:{gate}"), steps=20)
     job.wait_for_output("holding")
     refused = restart(job)
-    said, complaint = refused.communicate(timeout=20)
+    said, complaint = refused.communicate(timeout=120)
     assert refused.returncode == 3, said + complaint
     assert "server 0 has what nobody else has, and it would be lost" in complaint and "--replicas 1" in complaint
-    vague = subprocess.run([program("psd_run"), "restart", job.title], capture_output=True, text=True, timeout=20)
+    vague = subprocess.run([program("psd_run"), "restart", job.title], capture_output=True, text=True, timeout=120)
     assert vague.returncode == 2 and "psd_run restart JOB --servers" in vague.stderr
     gate.touch()
     assert job.wait(60) == 0, job.stderr()
@@ -90,7 +90,7 @@ def test_servers_that_would_be_missed(start, tmp_path):
 
 
 def shown(job, *options):
-    told = subprocess.run([program("psd_run"), "show", job.title, *options], capture_output=True, text=True, timeout=20)
+    told = subprocess.run([program("psd_run"), "show", job.title, *options], capture_output=True, text=True, timeout=120)
     assert told.returncode == 0, told.stderr
     return told.stdout
 

@@ -18,7 +18,7 @@ KEYS = {"role", "rank", "state", "incarnation", "step", "steps_per_s", "value_na
 
 def run(*command):
     return subprocess.run([str(word) for word in command], capture_output=True, text=True,
-                          timeout=20, check=False)
+                          timeout=120, check=False)
 
 
 def show(address, *more):
@@ -86,7 +86,7 @@ def test_show_tells_the_lost_and_the_done(start, tmp_path):
     job = start(*BRISK, "--name", name, "--workers", 3, "--on_worker_death=continue", "--", *python_worker(
         "--steps", 30, "--die", "1:done:3", "--hold", f"15:{gate}"))
     job.wait_for_output("holding")
-    wait_for(lambda: job.nodes()[-2]["state"] == "lost", 10, "worker 1 is lost")
+    wait_for(lambda: job.nodes()[-2]["state"] == "lost", 30, "worker 1 is lost")
     assert [node["state"] for node in job.nodes()][-3:] == ["running", "lost", "running"]
     feed = json.loads(run(program("psd_run"), "show", "--json", name).stdout)["feed"]
     (lost,) = [event["text"] for event in feed["events"] if event["kind"] == "lost"]
@@ -122,7 +122,7 @@ def test_psd_run_watches_over_one_connection(start, tmp_path):
         shown = json.loads(run(program("psd_run"), "show", name, "--json").stdout)
         return [process["step"] for process in shown["processes"] if process["role"] == "worker"]
 
-    wait_for(lambda: steps() == [4, 4], 10, "psd_run knows where its workers are")
+    wait_for(lambda: steps() == [4, 4], 30, "psd_run knows where its workers are")
     callers = "two workers, a lane, one that found nothing to stand by for, and psd_run"
     assert len(callers_of(address, earlier)) == 5, callers
     gate.touch()
@@ -150,16 +150,16 @@ def watched(start, tmp_path):
 def test_watch_of_any_master(watched):
     """If this fails, --watch of a job that was started by hand shows it once, or asks it with a handshake each time."""
     job, _, shown = watched
-    wait_for(lambda: shown.read_text().count("ROLE") >= 3, 20, "three tables")
+    wait_for(lambda: shown.read_text().count("ROLE") >= 3, 30, "three tables")
     assert len(callers_of(job.master_address()) - job.callers) == 1
 
 
 def test_watch_ends_with_its_job(watched):
     """If this fails, a script that watches a job waits for one that is over."""
     job, watch, shown = watched
-    wait_for(lambda: "ROLE" in shown.read_text(), 20, "a table")
+    wait_for(lambda: "ROLE" in shown.read_text(), 30, "a table")
     job.gate.touch()
-    assert watch.wait(30) == 0
+    assert watch.wait(60) == 0
 
 
 # ---------------------------------------------------------------------------------------- help ---

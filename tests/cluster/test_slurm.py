@@ -264,7 +264,7 @@ def test_secret_is_sealed_on_the_wire(sbatch, cluster):
     job = sbatch(psd_run(*BRISK, "--secret_file", cluster.shared / name, "--servers", 1,
                          worker("--steps", 3)), "-N2", "-n2")
     assert job.wait() == 0, job.text() + job.run_log()
-    tap.communicate(timeout=20)
+    tap.communicate(timeout=120)
     wire = heard.read_bytes()
     assert b"psd_agent" in wire and b"MUNGE:" in wire
     assert bytes.fromhex(secret) not in wire and secret.encode() not in wire
@@ -424,7 +424,7 @@ def test_killed_coordinator_ends_all_tasks(sbatch, cluster):
     job.wait_for_output("] up\n", 3)
     (pid,) = set(re.findall(r"psd_run\[(\d+)\] JOB ", job.run_log()))
     cluster.run("kill", "-9", pid, host=cluster.bed.hosts[1])
-    assert job.wait(30) != 0
+    assert job.wait(60) != 0
     job.expect_nothing_left()
 
 
@@ -515,7 +515,7 @@ def test_killed_psd_run_leaves_nothing(sbatch, cluster, then):
         return [command for found in cluster.processes().values() for command in found.values()
                 if command != "sleep 1000" and not command.endswith(".batch]")]
 
-    wait_for(lambda: not others(), 20, "nothing but the script is left")
+    wait_for(lambda: not others(), 30, "nothing but the script is left")
 
 
 def test_power_failure_of_a_node(sbatch, cluster):

@@ -87,8 +87,8 @@ def test_login_is_repeated_when_sshd_has_too_many(launch, four_hosts):
     assert jam.stdout.readline() == "[b'SSH-', b'SSH-']\n"
     job = launch({"worker_nodes": ["host1:2222"], "server_nodes": ["host1"],
                   "master_node": "host1"}, "echo hello")
-    wait_for(lambda: "SSH host1, try 2" in job.run_log(), 20, "a second try")
-    jam.communicate(timeout=20)
+    wait_for(lambda: "SSH host1, try 2" in job.run_log(), 30, "a second try")
+    jam.communicate(timeout=120)
     assert job.wait(40) == 0, job.stderr()
     assert "[worker0] hello\n" in job.stdout()
     hosts.run(*host.inside("sh", "-c", "kill $(cat /run/narrow.pid)", user="root"))
@@ -296,7 +296,7 @@ def test_check(launch, four_hosts):
     (venv / "python").symlink_to(PYTHON)
     four_hosts.hosts[3].power_off()
     job = launch({**WIDE, "virtualenv": "/home/psd/venv"}, "--check", worker())
-    assert job.wait(30) == 3
+    assert job.wait(60) == 3
     text = job.stdout()
     assert re.search(r"host1 .* ready\nhost2 .* NOT READY\n    virtualenv /home/psd/venv: no "
                      r"bin/python there\nhost3 .* NOT READY\n    host3 \(ssh psd@host3\): ", text), text
@@ -337,17 +337,17 @@ def test_check_tells_of_another_version(launch, four_hosts):
     keys.write_text(f'command="/home/psd/psd_run --agent" {usual}')
     try:
         job = launch(WIDE, "--check", worker())
-        assert job.wait(30) == 3
+        assert job.wait(60) == 3
         reason = "host1 has psd_run 9.9.9, this is " + version.decode()
         assert re.search(rf"^host1 .* NOT READY\n    {reason}: install the same version", job.stdout(),
                          re.MULTILINE), job.stdout()
         assert len(re.findall(r"^host[234] .* ready$", job.stdout(), re.MULTILINE)) == 3
         job = launch(WIDE, worker())
-        assert job.wait(30) == 3
+        assert job.wait(60) == 3
         assert reason in job.stderr()
         job.expect_nothing_left(3)
         job = launch(WIDE, "--check", "--interface", "ib0", worker(), name="interface")
-        assert job.wait(30) == 3
+        assert job.wait(60) == 3
         assert "has no address of interface or network ib0" in job.stdout() + job.stderr()
     finally:
         keys.write_text(usual)
@@ -428,7 +428,7 @@ def test_what_is_missing_on_a_host_is_found_before_the_start(launch, config, com
 def test_problems_of_several_hosts_are_told_one_by_one(launch, config, command, hosts_told, what):
     """If this fails, problems run together in one long line, or people mend one at a time."""
     job = launch({**SMALL, **config}, command)
-    assert job.wait(30) == 3
+    assert job.wait(60) == 3
     *problems, last = job.stderr().splitlines()
     assert len(problems) == len(hosts_told), job.stderr()
     for number, problem in zip(hosts_told, problems):
@@ -531,7 +531,7 @@ def test_host_that_is_off(launch, four_hosts):
     """If this fails, a job waits for a machine that nobody switched on, or does not name it."""
     four_hosts.hosts[2].power_off()
     job = launch(SMALL, "true")
-    assert job.wait(30) == 3
+    assert job.wait(60) == 3
     assert "host2 (ssh psd@host2)" in job.stderr()
     assert "run: ssh psd@host2 true" in job.stderr()
     job.expect_nothing_left(3)
@@ -540,7 +540,7 @@ def test_host_that_is_off(launch, four_hosts):
 def test_hosts_that_do_not_reach_each_other(launch, four_hosts):
     """If this fails, a firewall between nodes looks like a hanging training."""
     job = launch({**SMALL, "server_nodes": [{"host": "host2", "addr": "10.213.0.99"}]}, "true")
-    assert job.wait(30) == 3
+    assert job.wait(60) == 3
     assert "host2: listen on 10.213.0.99: Cannot assign requested address" in job.stderr()
 
 
@@ -577,7 +577,7 @@ def test_host_powered_off_in_the_middle(launch, four_hosts, number, code, option
         wait_for(lambda: all(re.search(rf"place server {server} by \S+ whole ", job.run_log()) for server in (1, 2)), 20,
                  lambda: f"copies\n{job.run_log()}")
     four_hosts.hosts[number].power_off()
-    assert job.wait(15) == code, job.stderr()
+    assert job.wait(60) == code, job.stderr()
     assert f"host{number} (10.213.0.{number}) was lost: nothing was heard of it for" in job.stderr()
     job.expect_nothing_left(3)
 
@@ -587,7 +587,7 @@ def test_network_cut(launch, four_hosts, number, code):
     """If this fails, processes behind a broken switch run until somebody remembers them."""
     job = train_for_ever(launch, SMALL)
     four_hosts.hosts[number].cut()
-    assert job.wait(15) == code, job.stderr()
+    assert job.wait(60) == code, job.stderr()
     job.expect_nothing_left(12)
     four_hosts.hosts[number].heal()
 
@@ -597,7 +597,7 @@ def test_network_of_the_launcher_cut(launch, four_hosts):
     job = launch(SMALL, STUBBORN)
     job.wait_for_output("up", 2)
     four_hosts.launcher.cut()
-    assert job.wait(15) == 72
+    assert job.wait(60) == 72
     assert ("this machine was cut off from all others: nothing was heard of host1, host2, host3 for"
             in job.stderr())
     job.expect_nothing_left(12)
@@ -622,7 +622,7 @@ def test_kill_9(launch, four_hosts, victim):
         os.kill(ssh, signal.SIGKILL)
     else:
         os.kill(agents[0 if victim == "keeper" else 1], signal.SIGKILL)
-    code = job.wait(15)
+    code = job.wait(60)
     assert code == (137 if victim == "psd_run" else 70), job.stderr()
     if victim != "psd_run":
         assert "host1 (10.213.0.1) was lost" in job.stderr()
@@ -635,7 +635,7 @@ def test_stopped_ssh(launch, four_hosts):
     job.wait_for_output("up", 2)
     (ssh,) = pids(four_hosts.launcher, "-- host1 ")
     os.kill(ssh, signal.SIGSTOP)
-    assert job.wait(15) == 70
+    assert job.wait(60) == 70
     assert "host1 (10.213.0.1) was lost: nothing was heard of it for" in job.stderr()
     job.expect_nothing_left(12)
 
@@ -649,7 +649,7 @@ def test_stopped_psd_run(launch):
                              for line in host.processes().values()), 15, "all ends by itself")
     os.kill(job.pid(), signal.SIGCONT)
     os.kill(job.process.pid, signal.SIGCONT)  # nsenter stops with its child
-    assert job.wait(15) == 72, job.stderr()
+    assert job.wait(60) == 72, job.stderr()
     assert "psd_run itself was stopped for" in job.stderr()
     job.expect_nothing_left(12)
 
@@ -660,7 +660,7 @@ def test_stopped_agent_is_ended(launch, four_hosts):
     job.wait_for_output("up", 2)
     (keeper, agent) = sorted(pids(four_hosts.hosts[1], "psd_run --agent"))
     os.kill(agent, signal.SIGSTOP)
-    assert job.wait(15) == 70
+    assert job.wait(60) == 70
     assert "host1 (10.213.0.1) was lost: nothing was heard of it for" in job.stderr()
     job.expect_nothing_left(20)
 
@@ -670,7 +670,7 @@ def test_stopped_keeper_does_no_harm(launch, four_hosts):
     job = launch(SMALL, "sh -c 'echo up; sleep 1'")
     job.wait_for_output("up", 2)
     os.kill(min(pids(four_hosts.hosts[1], "psd_run --agent")), signal.SIGSTOP)
-    assert job.wait(15) == 0, job.stderr()
+    assert job.wait(60) == 0, job.stderr()
     job.expect_nothing_left(3)
 
 
@@ -690,9 +690,9 @@ def test_second_interrupt_over_ssh(launch):
     job = launch(WIDE, STUBBORN)
     job.wait_for_output("up", 5)
     os.kill(job.pid(), signal.SIGINT)
-    wait_for(lambda: "INTERRUPT" in job.run_log(), 5, "the first signal is seen")
+    wait_for(lambda: "INTERRUPT" in job.run_log(), 30, "the first signal is seen")
     os.kill(job.pid(), signal.SIGINT)
-    assert job.wait(5) == 130
+    assert job.wait(60) == 130
     job.expect_nothing_left(3)
 
 

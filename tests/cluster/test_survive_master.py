@@ -63,15 +63,15 @@ def test_steps_are_shown_while_the_master_is_away(start):
     job.wait_for_output("holding")
 
     def steps():
-        shown = subprocess.run([program("psd_run"), "show", name, "--json"], capture_output=True, text=True, timeout=20,
+        shown = subprocess.run([program("psd_run"), "show", name, "--json"], capture_output=True, text=True, timeout=120,
                                check=True)
         told = json.loads(shown.stdout)
         return [one["step"] for one in told["processes"] + told["feed"]["processes"] if one["role"] == "worker"]
 
-    wait_for(lambda: steps() == [19] * 4, 20, "psd_run knows where its workers are")
+    wait_for(lambda: steps() == [19] * 4, 30, "psd_run knows where its workers are")
     os.kill(job.pid_of("master"), signal.SIGKILL)
     seen = []
-    wait_for(lambda: seen.append(steps()) or "is back after" in job.stderr(), 20, f"the master is back\n{job.stderr()}")
+    wait_for(lambda: seen.append(steps()) or "is back after" in job.stderr(), 30, f"the master is back\n{job.stderr()}")
     seen += [steps() for _ in range(5)]
     assert all(one == [19] * 4 for one in seen), seen
     (job.directory / "gate").touch()
@@ -92,7 +92,7 @@ def test_port_of_the_master_is_taken(start, kind):
         os.kill(job.process.pid, signal.SIGSTOP)  # nobody starts the next life before the port is ours
         os.kill(job.pid_of("master"), signal.SIGKILL)
         thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        wait_for(lambda: take_port(thief, port), 5, "the port is free")
+        wait_for(lambda: take_port(thief, port), 30, "the port is free")
         os.kill(job.process.pid, signal.SIGCONT)
         wait_for(lambda: "is back after" in job.stderr() or job.process.poll() is not None, 20,
                  f"the master is back\n{job.stderr()}")
@@ -215,9 +215,9 @@ def test_master_that_nobody_starts_again(hand):
     master.signal(signal.SIGKILL)
     assert master.wait() == 137
     for worker in workers:
-        assert worker.wait(20) == 1
+        assert worker.wait(60) == 1
         assert re.search("error PSD_ERR_.*master .* lost: silent for 4000 ms", worker.output())
-    assert server.wait(20) == 72
+    assert server.wait(60) == 72
     assert re.search("JOB-END .*master .* lost: silent for 4000 ms", server.output())
 
 
@@ -227,7 +227,7 @@ def test_master_that_dies_too_often(start):
     job.wait_for_output("holding")
     kill_master(job)
     os.kill(job.pid_of("master"), signal.SIGKILL)
-    assert job.wait(20) == 137
+    assert job.wait(60) == 137
     assert re.search(r"ps_master .*was killed by signal 9", job.stderr())
 
 

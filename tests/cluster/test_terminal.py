@@ -104,7 +104,7 @@ def test_tables_fit_the_window(terminal, tmp_path):
         assert "--no_trunc" in "".join(lines), "what was left out is named"
         assert all(word in "".join(lines) for word in ("PID", "STATUS")), lines
         wide = subprocess.run([program("psd_run"), *words], cwd=tmp_path, env={**os.environ, **worker_environment()},
-                              capture_output=True, text=True, check=True, timeout=30).stdout
+                              capture_output=True, text=True, check=True, timeout=120).stdout
         assert "COMMAND" in wide and "CREATED" in wide and "--no_trunc" not in wide
     gate.touch()
     assert run.wait() == 0
@@ -114,7 +114,7 @@ def test_interrupt_from_the_keyboard(terminal):
     """If this fails, Ctrl-C kills processes behind psd_run's back, or leaves the line standing."""
     run = terminal(program("psd_run"), "--workers", 2,
                    "sh -c 'trap \"echo saved; exit 0\" TERM; echo up; while :; do sleep 0.05; done'")
-    wait_for(lambda: run.text().count("up") >= 2, 20, "both run")
+    wait_for(lambda: run.text().count("up") >= 2, 30, "both run")
     os.write(run.master, b"\x03")
     assert run.wait() == 128 + signal.SIGINT
     assert run.text().count("saved") == 2
@@ -124,9 +124,9 @@ def test_interrupt_from_the_keyboard(terminal):
 def test_time_left_after_an_interrupt(terminal):
     """If this fails, nobody knows whether workers that ignore Ctrl-C will ever be ended."""
     run = terminal(program("psd_run"), "sh -c 'trap \"\" TERM INT; echo up; while :; do sleep 1; done'")
-    wait_for(lambda: "up" in run.text(), 20, "it runs")
+    wait_for(lambda: "up" in run.text(), 30, "it runs")
     os.write(run.master, b"\x03")
-    wait_for(lambda: re.search(r"stopping, [1-5] s left", run.text()), 10, "the time that is left")
+    wait_for(lambda: re.search(r"stopping, [1-5] s left", run.text()), 30, "the time that is left")
     os.write(run.master, b"\x03")
     assert run.wait() == 128 + signal.SIGINT
 
@@ -149,9 +149,9 @@ def test_local_job_waits_for_no_ssh(terminal):
 def test_suspension_is_refused(terminal):
     """If this fails, Ctrl-Z leaves a job without anybody who watches it."""
     run = terminal(program("psd_run"), "sh -c 'echo up; exec sleep 100'")
-    wait_for(lambda: "up" in run.text(), 20, "it runs")
+    wait_for(lambda: "up" in run.text(), 30, "it runs")
     os.write(run.master, b"\x1a")
-    wait_for(lambda: "a job cannot be suspended" in run.text(), 10, "the refusal")
+    wait_for(lambda: "a job cannot be suspended" in run.text(), 30, "the refusal")
     run.process.send_signal(signal.SIGTERM)
     assert run.wait() == 143
 
@@ -164,7 +164,7 @@ def test_stuck_terminal_stops_no_interrupt(terminal, tmp_path):
     """If this fails, Ctrl-S and Ctrl-C in this order hang a job for ever."""
     run = terminal(program("psd_run"), "--workers", 2,
                    f"sh -c 'echo up; cat; yes {LINE} | head -c {FLOOD}; exec sleep 1000'")
-    wait_for(lambda: run.text().count("up") >= 2, 20, "it prints")
+    wait_for(lambda: run.text().count("up") >= 2, 30, "it prints")
     os.write(run.master, b"\x13")  # Ctrl-S
     wait_for(lambda: [path.stat().st_size for path in tmp_path.glob("logs/*/worker?.log")] ==
              [FLOOD + 3] * 2, 60, "all of it in the logs")
@@ -180,7 +180,7 @@ def test_stuck_terminal_stops_no_job(terminal, tmp_path):
     ready = tmp_path / "ready"
     run = terminal(program("psd_run"), "--personality", "torch", "--", "sh", "-c",
                    f"echo up; while [ ! -e {ready} ]; do sleep 0.01; done; yes {LINE} | head -c {FLOOD}")
-    wait_for(lambda: "up" in run.text(), 20, "it runs")
+    wait_for(lambda: "up" in run.text(), 30, "it runs")
     os.write(run.master, b"\x13")
     ready.touch()
     wait_for(lambda: list(tmp_path.glob("logs/*/result.json")), 60, "the end of the job")

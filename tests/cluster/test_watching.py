@@ -35,7 +35,7 @@ def paced(*arguments):
 def feed_of(name):
     """The snapshot of a job that runs; None: it does not."""
     shown = subprocess.run([program("psd_run"), "show", "--json", name], capture_output=True, text=True,
-                           timeout=20, check=False)
+                           timeout=120, check=False)
     return json.loads(shown.stdout)["feed"] if shown.returncode == 0 else None
 
 
@@ -176,7 +176,7 @@ def test_top_and_trace(straggling):
     watch(lambda: feed_of(name), r"waited for worker 1\b")
 
     def psd_run(*words):
-        done = subprocess.run([program("psd_run"), *words, name], capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run([program("psd_run"), *words, name], capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -223,7 +223,7 @@ def test_keys_sort_the_screen(straggling, keys, first):
         seen = b""
         os.write(terminal, b"q")
         read_until(lambda: seen.endswith(b"\x1b[?7h\r\n"), "the terminal as it was")
-        assert top.wait(20) == 0
+        assert top.wait(60) == 0
     assert termios.tcgetattr(other) == before
     assert job.process.poll() is None, job.stderr()
 
@@ -248,7 +248,7 @@ def test_an_answer_that_ends_early_is_an_error():
                 asked = connection.recv(100)
                 if asked:
                     connection.sendall(half)
-        out, err = asking.communicate(timeout=20)
+        out, err = asking.communicate(timeout=120)
     path.unlink(missing_ok=True)
     assert (asking.returncode, out) == (3, ""), err
     assert asked == b"feed\n" and f"the answer of job {name} ends after {len(half)} bytes, and is no JSON" in err
@@ -290,7 +290,7 @@ def test_metrics_and_curves_of_a_job(start, tmp_path):
         servers = [process["metrics"] for process in feed_of(name)["processes"] if process["role"] == "server"]
         return [(server["rounds_opened"], server["rounds_closed"]) for server in servers] == 2 * [(steps, steps)]
 
-    listed = subprocess.run([program("psd_run"), "list", "--json"], capture_output=True, text=True, timeout=20, check=True)
+    listed = subprocess.run([program("psd_run"), "list", "--json"], capture_output=True, text=True, timeout=120, check=True)
     (mine,) = [each for each in json.loads(listed.stdout) if each["name"] == name]
     assert "feed" not in mine  # which is long, and made by the thread that watches over the job
     wait_for(closed, 30, "servers to tell of all rounds")
@@ -353,11 +353,11 @@ def test_a_job_that_nobody_watches(start):
     name = f"unwatched-{uuid.uuid4().hex[:8]}"
     job = start(*BRISK, "--unwatched", "--name", name, "--workers", 2, "--servers", 1, "--", *paced("--ms", 10, "--steps", 100000))
     job.wait_for_step(0, 30)
-    shown = subprocess.run([program("psd_run"), "show", "--json", name], capture_output=True, text=True, timeout=20, check=True)
+    shown = subprocess.run([program("psd_run"), "show", "--json", name], capture_output=True, text=True, timeout=120, check=True)
     assert json.loads(shown.stdout)["feed"] is None
-    trace = subprocess.run([program("psd_run"), "trace", name], capture_output=True, text=True, timeout=20, check=False)
+    trace = subprocess.run([program("psd_run"), "trace", name], capture_output=True, text=True, timeout=120, check=False)
     assert trace.returncode != 0 and "--unwatched" in trace.stderr
-    top = subprocess.run([program("psd_run"), "top", name], capture_output=True, text=True, timeout=20, check=False)
+    top = subprocess.run([program("psd_run"), "top", name], capture_output=True, text=True, timeout=120, check=False)
     assert top.returncode != 0 and "--unwatched" in top.stderr
     job.process.terminate()
     job.wait()

@@ -19,7 +19,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parents[1]
 BIN = pathlib.Path(os.environ.get("PSD_BIN", TREE / "bin")).absolute()
 AUTO = TREE / "python" / "poseidon" / "auto"
-DEADLINE_S = 150
+DEADLINE_S = 600  # of a job that hangs: busy cores take their time
 
 
 def environment(directory, **more):

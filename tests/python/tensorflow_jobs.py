@@ -19,7 +19,7 @@ if importlib.util.find_spec("tensorflow") is None:  # importing it takes seconds
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parents[1]
 BIN = pathlib.Path(os.environ.get("PSD_BIN", TREE / "bin")).absolute()
-DEADLINE_S = 240
+DEADLINE_S = 600  # of a job that hangs: busy cores take their time
 
 
 @pytest.fixture(name="cache", scope="session")

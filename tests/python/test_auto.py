@@ -514,7 +514,7 @@ def test_a_hook_that_cannot_begin_starts_no_script(tmp_path):
     shutil.copy(TREE / "python" / "poseidon" / "auto" / "site" / "sitecustomize.py", site)
     (tmp_path / "auto" / "__init__.py").write_text("from .common import files\n")
     (tmp_path / "train.py").write_text("print('started')\nimport torch\n")
-    done = subprocess.run([sys.executable, tmp_path / "train.py"], capture_output=True, text=True, timeout=120,
+    done = subprocess.run([sys.executable, tmp_path / "train.py"], capture_output=True, text=True, timeout=300,
                           env={**os.environ, "PYTHONPATH": str(site), "PSD_AUTO": "on", "PSD_WORLD_SIZE": "2"})
     assert done.returncode == 2
     assert "started" not in done.stdout

@@ -160,9 +160,9 @@ def test_calls_without_namespaces_are_those_of_a_process_alone(tmp_path):
         (worker / "run" / "ahead.txt").write_text("of worker 0")
         before = contents(worker)
         started.touch()
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     assert process.returncode == 0, out + err
-    done = subprocess.run([sys.executable, script, started], cwd=alone, capture_output=True, text=True, timeout=60,
+    done = subprocess.run([sys.executable, script, started], cwd=alone, capture_output=True, text=True, timeout=300,
                           check=True)
     assert found(out) == found(done.stdout) and len(found(out)) > 20
     assert contents(worker) == before, "worker 0 alone changes them"

@@ -75,5 +75,5 @@ def test_what_a_library_asks_the_script_has_not_asked(tmp_path):
 def test_without_psd_run_nothing_happens(tmp_path):
     """If this fails, the script itself is wrong."""
     done = subprocess.run([sys.executable, str(SCRIPT), "optax"], cwd=tmp_path, capture_output=True, text=True,
-                          timeout=120, check=False, env=os.environ)
+                          timeout=300, check=False, env=os.environ)
     assert done.returncode == 0 and "TRAINED" in done.stdout, done.stderr

@@ -220,7 +220,7 @@ def test_in_a_forked_child(run):
 
 def in_python(script, **env):
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
-                          timeout=60, check=False, env={**os.environ, **environment(**env)})
+                          timeout=300, check=False, env={**os.environ, **environment(**env)})
 
 
 def test_missing_library(tmp_path):

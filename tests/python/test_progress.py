@@ -95,11 +95,11 @@ PACED_FIT = """
     import keras, numpy, tensorflow
 
     random = numpy.random.default_rng(1)
-    data = tensorflow.data.Dataset.from_tensor_slices((random.random((64, 4), "f4"), random.random((64, 1), "f4"))).batch(8)
+    data = tensorflow.data.Dataset.from_tensor_slices((random.random((640, 4), "f4"), random.random((640, 1), "f4"))).batch(8)
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse")
     pace = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.01))
-    model.fit(data, epochs=60, verbose=0, callbacks=[pace])
+    model.fit(data, epochs=6, verbose=0, callbacks=[pace])
 """
 
 PACED_TAPE = """
@@ -108,10 +108,10 @@ PACED_TAPE = """
     import keras, numpy, tensorflow
 
     random = numpy.random.default_rng(1)
-    data = tensorflow.data.Dataset.from_tensor_slices((random.random((64, 4), "f4"), random.random((64, 1), "f4"))).batch(8)
+    data = tensorflow.data.Dataset.from_tensor_slices((random.random((640, 4), "f4"), random.random((640, 1), "f4"))).batch(8)
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
     optimizer = keras.optimizers.SGD(0.01)
-    for _ in range(60):
+    for _ in range(6):
         for x, y in data:
             with tensorflow.GradientTape() as tape:
                 loss = tensorflow.reduce_mean(tensorflow.square(model(x) - y))

@@ -50,7 +50,7 @@ def test_hostlist_is_what_slurm_says(text, names, tmp_path):
     config = tmp_path / "slurm.conf"  # scontrol wants one, and asks nobody
     config.write_text("ClusterName=none\nSlurmctldHost=localhost\n")
     done = subprocess.run(["scontrol", "show", "hostnames", text], capture_output=True, text=True,
-                          check=False, timeout=20, env={"SLURM_CONF": str(config),
+                          check=False, timeout=300, env={"SLURM_CONF": str(config),
                                                         "PATH": "/usr/bin:/bin"})
     if text.startswith("n[1-2]"):  # of a name behind brackets Slurm knows nothing
         assert done.stdout == ""

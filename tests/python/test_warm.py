@@ -31,7 +31,7 @@ sys.exit(int(sys.argv[1]))
 def call(directory, python, script, *arguments):
     reader, writer = os.pipe()
     done = subprocess.run([python, script, *arguments], cwd=directory, input="typed", capture_output=True, text=True,
-                          timeout=60, check=False, pass_fds=[writer],
+                          timeout=300, check=False, pass_fds=[writer],
                           env={**os.environ, **environment(MINE="mine", PIPE=str(writer))})
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:

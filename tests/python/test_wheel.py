@@ -26,7 +26,7 @@ pytestmark = [
 
 def command(*words, **options):
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True,
-                          timeout=120, check=False, **options)
+                          timeout=300, check=False, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -105,7 +105,7 @@ def test_example_in_a_fresh_environment(fresh, tmp_path):
     example = tmp_path / "logistic.py"
     example.write_bytes((TREE / "examples" / "python" / "logistic.py").read_bytes())
     done = subprocess.run([fresh / "bin" / "psd_run", "--workers", "2", "--servers", "2",
-                           "python logistic.py"], cwd=tmp_path, env=environment, timeout=60,
+                           "python logistic.py"], cwd=tmp_path, env=environment, timeout=300,
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.split("] ", 1)[1] for line in done.stdout.splitlines() if "accuracy" in line]
@@ -164,7 +164,7 @@ def test_mnist_with_pytorch_runs_there(fresh, tmp_path):
     example.write_bytes((TREE / "examples" / "python" / "torch_mnist.py").read_bytes())
     done = subprocess.run([fresh / "bin" / "psd_run", "--workers", "2",
                            "python torch_mnist.py --samples 600 --epochs 1"], cwd=tmp_path,
-                          env=clean_environment(fresh), timeout=120, capture_output=True,
+                          env=clean_environment(fresh), timeout=300, capture_output=True,
                           text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     digests = [line.split()[-1] for line in done.stdout.splitlines() if " parameters " in line]
