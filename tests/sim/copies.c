@@ -74,15 +74,15 @@ check_chunk(struct job *job, const struct lane *owner, const struct chunk *chunk
 {
     const char *table = chunk->table->spec.name;
 
+    if (chunk->copy.load != 0) {
+        return; /* nobody was told of that */
+    }
     if (copied == NULL) {
         if (chunk->clock.committed > chunk->table->first_step) {
             sim_fail(job->sim, "server %u lane %u: its copy has nothing of table %s",
                      owner->config.server, owner->config.lane, table);
         }
         return;
-    }
-    if (chunk->copy.load != 0) {
-        return; /* nobody was told of that */
     }
     if (copied->clock.version < chunk->clock.committed) {
         sim_fail(job->sim, "table %s chunk %u: version %llu may have been told, its copy has %llu",
