@@ -402,6 +402,32 @@ test_sums_of_a_lost_server_are_shared(void **state)
     master_bed_stop(job.bed);
 }
 
+/* If this fails, a table that workers open while a server of sums is away keeps everybody from its places: the
+ * table waits for the server, and the server for a copy that nobody has. */
+static void
+test_a_table_that_is_being_opened_needs_no_copy(void **state)
+{
+    static const uint32_t dead[] = {0, 1};
+    const struct psi_table_info want = table_named("v", 65536 * 8);
+    struct job job = begin(1, PSD_USE_SUM);
+
+    (void)state;
+    kill_process(&job, 0, dead, 2);
+    open_table(job.bed, 0, &want, 2);
+    pass(&job, 1200);
+    take_place(&job, 1, 0);
+    take_place(&job, 2, 1);
+    for (uint32_t place = 0; place < PLACES; place++) {
+        (void)hear_table(job.bed->lane[place], PSI_FRAME_TABLE_OPEN, 0);
+        say(job.bed, job.bed->lane[place], (struct psi_frame){.type = PSI_FRAME_ACK, .table = 1},
+            NULL);
+    }
+    agree(&job, 2);
+    (void)hear_table(job.bed->worker[0], PSI_FRAME_TABLE_INFO, 2);
+    assert_false(is_over(job.bed));
+    master_bed_stop(job.bed);
+}
+
 /* If this fails, lanes of a server that was started again stand by, and take the places of its own lanes
  * before those are here: these are refused, and the process ends. */
 static void
@@ -553,6 +579,7 @@ main(void)
         cmocka_unit_test(test_lanes_of_a_server_die_with_their_process_alone),
         cmocka_unit_test(test_a_process_is_not_deposed_with_what_only_it_has),
         cmocka_unit_test(test_sums_of_a_lost_server_are_shared),
+        cmocka_unit_test(test_a_table_that_is_being_opened_needs_no_copy),
         cmocka_unit_test(test_a_server_does_not_stand_by_for_itself),
         cmocka_unit_test(test_who_is_to_be_killed_stands_by_for_nobody),
         cmocka_unit_test(test_what_a_guest_had_does_not_wait_for_it),

@@ -216,6 +216,7 @@ struct backup {
 
 struct table {
     enum table_state state;
+    bool is_new; /* asked for in this life of the master, nobody knows it to be open: it is empty */
     uint32_t id;
     uint32_t creator;
     uint32_t name_crc; /* to skip most comparisons of names */

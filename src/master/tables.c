@@ -315,6 +315,7 @@ open_new(struct session *session, const struct psi_spec *spec)
         send_error(session, &error);
         return;
     }
+    table->is_new = true;
     if (master->config.resumed != NULL && spec->backup_workers == 0) {
         table->first_step = master->config.resumed->manifest.step;
     }
@@ -399,6 +400,7 @@ static void
 table_ready(struct master *master, struct table *table)
 {
     table->state = TABLE_READY;
+    table->is_new = false;
     psi_fail_point(master_table_ready);
     for (uint32_t i = 0; i < table->waiters; i++) {
         send_info(master, table, &table->waiter[i]);
@@ -513,11 +515,12 @@ master_on_table_ack(struct session *session, const void *body, size_t bytes, str
 
 /* ----------------------------------------------------------------- servers that come back --- */
 
+/* One that is being opened is empty: another life of a server opens it like the first. */
 const char *
 master_tables_frail(const struct master *master)
 {
     for (uint32_t id = 0; id < master->tables; id++) {
-        if (master->table[id]->state != TABLE_DROPPED &&
+        if (master->table[id]->state != TABLE_DROPPED && !master->table[id]->is_new &&
             !psi_spec_is_remade(&master->table[id]->spec,
                                 master->config.policy == PSI_DEATH_WAIT)) {
             return master->table[id]->spec.name;
