@@ -945,6 +945,12 @@ test_checkpoint_directory(void **state)
 #define MANIFEST_PART_ENTRY(name, file)                                                            \
     "{\"name\":\"" name "\",\"file\":\"" file "\",\"bytes\":5,\"crc32c\":6}"
 #define MANIFEST_PART(name, file) "\"parts\":[" MANIFEST_PART_ENTRY(name, file) "],"
+#define MANIFEST_EARLIER(suffix, earlier)                                                          \
+    MANIFEST_BEGIN("4")                                                                            \
+    ",\"moment\":\"chunk\"}],\"parts\":[],\"files\":[{\"name\":\"params-7." suffix                 \
+    "\",\"bytes\":1048577,\"crc32c\":4294967295,\"blocks\":[1,2],\"earlier\":[" earlier            \
+    "]},{\"name\":\"state-7.safetensors\",\"bytes\":1,\"crc32c\":1,\"blocks\":[1],\"earlier\":[]}" \
+    "],"
 #define MANIFEST_PARAMS                                                                            \
     "\"files\":[{\"name\":\"params-7.safetensors\",\"bytes\":1048577,"                             \
     "\"crc32c\":4294967295,\"blocks\":[1,2]},"
@@ -964,6 +970,16 @@ test_manifest_refuses_nonsense(void **state)
         {MANIFEST_NOW "\"parts\":[]," MANIFEST_PARAMS MANIFEST_STATE, NULL},
         {MANIFEST_NOW MANIFEST_PART("r0", "part-7-r0") MANIFEST_PARAMS MANIFEST_STATE, NULL},
         {MANIFEST_NOW MANIFEST_PARAMS MANIFEST_STATE, "unexpected field"},
+        {MANIFEST_EARLIER("safetensors", ""), NULL},
+        {MANIFEST_EARLIER("changes", "[6,64,128],[3,128,1048577]"), NULL},
+        {MANIFEST_EARLIER("safetensors", "[6,64,128]"), "another kind of file"},
+        {MANIFEST_EARLIER("changes", ""), "another kind of file"},
+        {MANIFEST_EARLIER("changes", "[7,64,128]"), "cannot be of an earlier"},
+        {MANIFEST_EARLIER("changes", "[0,64,128]"), "cannot be of an earlier"},
+        {MANIFEST_EARLIER("changes", "[6,64,64]"), "cannot be of an earlier"},
+        {MANIFEST_EARLIER("changes", "[6,64,1048578]"), "cannot be of an earlier"},
+        {MANIFEST_EARLIER("changes", "[6,64,128],[5,127,129]"), "cannot be of an earlier"},
+        {MANIFEST_EARLIER("changes", "[6,64]"), ", expected"},
         {MANIFEST_HEAD MANIFEST_PART("r0", "part-7-r0") MANIFEST_PARAMS MANIFEST_STATE,
          "unexpected field"},
         {MANIFEST_NOW MANIFEST_PART("r0", "part-6-r0") MANIFEST_PARAMS, "another file"},
@@ -993,7 +1009,7 @@ test_manifest_refuses_nonsense(void **state)
          "32 bits"},
         {MANIFEST_HEAD "\"files\":[],", "{ expected"},
         {MANIFEST_HEAD, "unexpected field"},
-        {"{\"format\":\"poseidon-checkpoint\",\"version\":4,", "version"},
+        {"{\"format\":\"poseidon-checkpoint\",\"version\":5,", "version"},
         {"{\"format\":\"poseidon-checkpoint\",\"version\":1,\"generation\":8,", "generation"},
         {"{\"format\":\"x\",", "not a manifest"},
         {"{},", "missing"},

@@ -31,6 +31,7 @@ static const struct {
     [PSI_CHECKPOINT_MANIFEST] = {"manifest-", ".json", ".manifest"},
 };
 
+static const char changes_suffix[] = ".changes";
 static const char part_prefix[] = "part-";
 static const char part_temporary[] = ".part";
 
@@ -52,6 +53,14 @@ psi_checkpoint_temporary_name(char name[PSI_CHECKPOINT_NAME_BYTES], enum psi_che
         snprintf(name, PSI_CHECKPOINT_NAME_BYTES, "%s-%016llx.tmp", kinds[kind].temporary,
                  (unsigned long long)token);
     }
+}
+
+void
+psi_checkpoint_changes_name(char name[PSI_CHECKPOINT_NAME_BYTES], enum psi_checkpoint_kind kind,
+                            uint64_t generation)
+{
+    snprintf(name, PSI_CHECKPOINT_NAME_BYTES, "%s%llu%s", kinds[kind].prefix,
+             (unsigned long long)generation, changes_suffix);
 }
 
 bool
@@ -125,6 +134,14 @@ parse_part_name(const char *name, struct psi_generation *generation_p)
     return true;
 }
 
+/* What follows the number. */
+static bool
+is_suffix(unsigned kind, const char *text)
+{
+    return strcmp(text, kinds[kind].suffix) == 0 ||
+           (kind < PSI_CHECKPOINT_DATA_FILES && strcmp(text, changes_suffix) == 0);
+}
+
 static bool
 parse_name(const char *name, struct psi_generation *generation_p)
 {
@@ -141,7 +158,7 @@ parse_name(const char *name, struct psi_generation *generation_p)
         }
         count = strspn(digits, "0123456789");
         if (count < 1 || count > DIGITS_MAX || digits[0] == '0' ||
-            strcmp(digits + count, kinds[kind].suffix) != 0) {
+            !is_suffix(kind, digits + count)) {
             return false;
         }
         generation_p->number = strtoull(digits, NULL, 10);
@@ -265,22 +282,6 @@ psi_generations_remove_unfinished(const struct psi_generations *generations,
         if (file->kind == PSI_CHECKPOINT_MANIFEST) {
             committed = file->number;
         } else if (file->kind == PSI_CHECKPOINT_TEMPORARY || file->number != committed) {
-            remove_file(file, directory);
-        }
-    }
-}
-
-void
-psi_generations_remove_old(const struct psi_generations *generations,
-                           const struct psi_directory *directory, uint32_t kept, uint64_t spared)
-{
-    unsigned seen = 0;
-
-    for (size_t i = 0; i < generations->count; i++) {
-        const struct psi_generation *file = &generations->list[i];
-
-        seen += file->kind == PSI_CHECKPOINT_MANIFEST;
-        if (seen > kept && file->kind != PSI_CHECKPOINT_TEMPORARY && file->number != spared) {
             remove_file(file, directory);
         }
     }

@@ -4,6 +4,8 @@
  *     params-N.safetensors   values
  *     state-N.safetensors    master values and optimizer state
  *     part-N-NAME            what workers brought, if they did
+ *     params-N.changes       instead of params-N.safetensors: only what changed since earlier ones;
+ *                            likewise state-N.changes
  *     manifest-N.json        sizes and checksums of all, and of itself; renamed into place last
  *
  * N is the generation. A generation without a manifest was never committed.
@@ -32,6 +34,10 @@ enum {
 
 void psi_checkpoint_name(char name[PSI_CHECKPOINT_NAME_BYTES], enum psi_checkpoint_kind kind,
                          uint64_t generation);
+
+/* Of a data file that refers to earlier ones: it is none for others to read. */
+void psi_checkpoint_changes_name(char name[PSI_CHECKPOINT_NAME_BYTES],
+                                 enum psi_checkpoint_kind kind, uint64_t generation);
 
 /* The name while the file is being written. If several writers share a generation, its token is not
  * 0. So a writer that has not heard that the generation was given up cannot write into the next. */
@@ -70,16 +76,10 @@ uint64_t psi_generations_next(const struct psi_generations *generations);
 
 enum { PSI_GENERATIONS_KEPT = 2 }; /* at least */
 
-/*
- * Removes data files that no manifest makes a generation, those that were being written included;
- * removes all but the `kept` newest committed generations and `spared` (0: none). Both only take space: what cannot be
- * removed is left for the next time.
- */
+/* Removes data files that no manifest makes a generation, those that were being written included. They
+ * only take space: what cannot be removed is left for the next time. */
 void psi_generations_remove_unfinished(const struct psi_generations *generations,
                                        const struct psi_directory *directory);
-void psi_generations_remove_old(const struct psi_generations *generations,
-                                const struct psi_directory *directory, uint32_t kept,
-                                uint64_t spared);
 
 /* All files of one. */
 void psi_generations_remove(const struct psi_generations *generations,

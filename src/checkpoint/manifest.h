@@ -14,6 +14,7 @@
 #include <psd/psd.h>
 
 #include "checkpoint/generations.h"
+#include "checkpoint/ranges.h"
 
 enum {
     PSI_MANIFEST_BLOCK_BYTES = 1 << 20, /* of a data file: one checksum each */
@@ -35,13 +36,14 @@ struct psi_manifest_table {
     enum psi_manifest_moment moment;
 };
 
-/* A data file. */
+/* A data file. Its checksums are of all its bytes, those that lie in earlier generations too. */
 struct psi_manifest_file {
-    char name[PSI_CHECKPOINT_NAME_BYTES];
+    char name[PSI_CHECKPOINT_NAME_BYTES]; /* psi_checkpoint_changes_name(): parts are elsewhere */
     uint64_t bytes;
     uint32_t checksum;
     uint32_t *blocks; /* checksum of every PSI_MANIFEST_BLOCK_BYTES */
     size_t block_count;
+    struct psi_ranges earlier; /* settled; what lies in earlier generations */
 };
 
 /* A file that workers brought along. What is in it is theirs to know. */
@@ -74,9 +76,10 @@ bool psi_manifest_file_init(struct psi_manifest_file *file, uint64_t bytes);
 
 /* The bytes at `at` join the file's checksum and those of its blocks. Pieces come in any order, see
  * base/crc32c.h: the sum of what several writers added to 0, and of the checksums of zeros
- * (psi_manifest_file_zeros), is that of the file. */
-void psi_manifest_file_add(struct psi_manifest_file *file, uint64_t at, const void *data,
-                           size_t bytes);
+ * (psi_manifest_file_zeros), is that of the file. Returns a checksum of the piece alone. */
+uint32_t psi_manifest_file_add(struct psi_manifest_file *file, uint64_t at, const void *data,
+                               size_t bytes);
+void psi_manifest_file_fini(struct psi_manifest_file *file); /* keeps its name */
 void psi_manifest_file_zeros(struct psi_manifest_file *file);
 
 /* NULL: not in the manifest. */

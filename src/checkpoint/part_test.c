@@ -95,18 +95,40 @@ outline_of(uint64_t step)
     return outline;
 }
 
+static struct psi_part_order
+order_of(const struct psi_outline *outline, uint64_t token, uint64_t generation, uint64_t after)
+{
+    struct psi_part_order order = {.token = token, .generation = generation, .after = after};
+
+    memcpy(order.bytes, outline->bytes, sizeof(order.bytes));
+    return order;
+}
+
+/* The generation of a token. */
+static struct psi_checkpoint_writer *
+share(const char *path, const struct psi_outline *outline, uint64_t token, uint32_t kept)
+{
+    const struct psi_checkpoint_shared shared = {.token = token, .kept = kept};
+    struct psi_checkpoint_writer *writer;
+
+    assert_int_equal(
+        psi_checkpoint_writer_share(&psi_disk_system, path, outline->bytes, &shared, &writer, NULL),
+        PSD_OK);
+    return writer;
+}
+
 /* Begins a generation, writes all of it in two parts, and leaves the sums to the caller. */
 static void
 write_parts(const char *path, const struct psi_outline *outline, struct psi_part_writer parts[2])
 {
+    const struct psi_part_order order = order_of(outline, TOKEN, 0, 0);
     uint8_t *data = make_data();
     const size_t cut = DATA / 3;
     const uint64_t begin = outline->begin[0][PSI_PART_VALUE];
 
     for (unsigned i = 0; i < 2; i++) {
         assert_int_equal(
-            psi_part_writer_init(&parts[i], &psi_disk_system, path, TOKEN, outline->bytes, NULL),
-            PSD_OK);
+            psi_part_writer_init(&parts[i], &psi_disk_system, path, &order, NULL, NULL), PSD_OK);
     }
     assert_int_equal(
         psi_part_write(&parts[0], PSI_CHECKPOINT_PARAMS, begin + cut, data + cut, DATA - cut, NULL),
@@ -166,15 +188,15 @@ save_with(const char *path, uint64_t step, uint32_t kept, const char *brought)
     struct psi_checkpoint_writer *writer;
     struct psi_part_writer parts[2];
 
-    assert_int_equal(psi_checkpoint_writer_share(&psi_disk_system, path, outline.bytes, TOKEN, kept,
-                                                 &writer, NULL),
-                     PSD_OK);
+    writer = share(path, &outline, TOKEN, kept);
     write_parts(path, &outline, parts);
     write_heads(writer, &outline);
     for (unsigned i = 0; i < 2; i++) {
         for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
-            psi_checkpoint_count(writer, (enum psi_checkpoint_kind)kind, &parts[i].sums[kind],
-                                 parts[i].written[kind]);
+            assert_int_equal(psi_checkpoint_count(writer, (enum psi_checkpoint_kind)kind,
+                                                  &parts[i].sums[kind], parts[i].written[kind],
+                                                  NULL),
+                             PSD_OK);
         }
         psi_part_writer_fini(&parts[i]);
     }
@@ -279,14 +301,14 @@ test_parts_of_workers_are_given_up_with_the_rest(void **state)
     struct psi_part_writer parts[2];
     struct psd_error err = {0};
 
-    assert_int_equal(psi_checkpoint_writer_share(&psi_disk_system, *state, outline.bytes, TOKEN, 2,
-                                                 &writer, NULL),
-                     PSD_OK);
+    writer = share(*state, &outline, TOKEN, 2);
     write_parts(*state, &outline, parts);
     write_heads(writer, &outline);
     for (unsigned i = 0; i < 2; i++) {
-        psi_checkpoint_count(writer, PSI_CHECKPOINT_PARAMS, &parts[i].sums[PSI_CHECKPOINT_PARAMS],
-                             parts[i].written[PSI_CHECKPOINT_PARAMS]);
+        assert_int_equal(psi_checkpoint_count(writer, PSI_CHECKPOINT_PARAMS,
+                                              &parts[i].sums[PSI_CHECKPOINT_PARAMS],
+                                              parts[i].written[PSI_CHECKPOINT_PARAMS], NULL),
+                         PSD_OK);
         psi_part_writer_fini(&parts[i]);
     }
     bring(writer, *state, "b");
@@ -335,12 +357,12 @@ test_late_writer_reaches_no_other_generation(void **state)
     struct psi_checkpoint_writer *writer;
     struct psi_checkpoint *checkpoint;
     struct psi_part_writer late;
+    struct psi_part_order order;
     struct psd_error err = {0};
 
-    assert_int_equal(
-        psi_checkpoint_writer_share(&psi_disk_system, *state, outline.bytes, 5, 2, &writer, NULL),
-        PSD_OK);
-    assert_int_equal(psi_part_writer_init(&late, &psi_disk_system, *state, 5, outline.bytes, NULL),
+    writer = share(*state, &outline, 5, 2);
+    order = order_of(&outline, 5, 1, 0);
+    assert_int_equal(psi_part_writer_init(&late, &psi_disk_system, *state, &order, NULL, NULL),
                      PSD_OK);
     psi_checkpoint_writer_destroy(writer); /* given up */
     save(*state, 4, 2);
@@ -349,7 +371,7 @@ test_late_writer_reaches_no_other_generation(void **state)
     assert_int_equal(psi_checkpoint_open(&psi_disk_system, *state, &checkpoint, &err), PSD_OK);
     assert_int_equal(checkpoint->manifest.step, 4);
     psi_checkpoint_destroy(checkpoint);
-    assert_int_equal(psi_part_writer_init(&late, &psi_disk_system, *state, 5, outline.bytes, &err),
+    assert_int_equal(psi_part_writer_init(&late, &psi_disk_system, *state, &order, NULL, &err),
                      PSD_ERR_IO);
     assert_non_null(strstr(err.text, "which the master has made there"));
     psi_outline_fini(&outline);
@@ -391,14 +413,13 @@ test_part_that_is_not_written_is_told(void **state)
     size_t room = 1000;
     struct psi_disk disk = psi_disk_system;
 
+    const struct psi_part_order order = order_of(&outline, TOKEN, 1, 0);
+
     disk.self = &room;
     disk.write = full_write;
     disk.sync = failing_sync;
-    assert_int_equal(psi_checkpoint_writer_share(&psi_disk_system, *state, outline.bytes, TOKEN, 2,
-                                                 &writer, NULL),
-                     PSD_OK);
-    assert_int_equal(psi_part_writer_init(&part, &disk, *state, TOKEN, outline.bytes, NULL),
-                     PSD_OK);
+    writer = share(*state, &outline, TOKEN, 2);
+    assert_int_equal(psi_part_writer_init(&part, &disk, *state, &order, NULL, NULL), PSD_OK);
     assert_int_equal(psi_part_write(&part, PSI_CHECKPOINT_PARAMS, 0, data, 900, &err), PSD_OK);
     assert_int_equal(psi_part_write(&part, PSI_CHECKPOINT_PARAMS, 900, data, 900, &err),
                      PSD_ERR_IO);

@@ -1,8 +1,9 @@
 /*
  * read.c - reading a generation of saved tables: only when intact.
  *
- * A generation is opened whole: manifest, every block of both data files, their heads. Blocks are
- * checked again when they are read, since files may rot in between.
+ * A generation is opened whole: manifest, every block of both data files, their heads. What did not
+ * change since an earlier generation is read from that one's files. Blocks are checked again when they
+ * are read, since files may rot in between.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -19,45 +20,68 @@
 
 #include "base/crc32c.h"
 #include "base/fail.h"
+#include "checkpoint/manifest_file.h"
+#include "checkpoint/needed.h"
 #include "checkpoint/safetensors.h"
 
 enum { LABEL_BYTES = PATH_MAX + PSI_CHECKPOINT_NAME_BYTES };
 
-/* A file that is gone or unreadable is damaged; other failures say nothing about it. */
-static psd_status
-read_failed(struct psd_error *err, const char *what, const char *path, const char *name)
-{
-    const bool damaged = errno == ENOENT || errno == EIO;
+/* ------------------------------------------------------------------------------- data files --- */
 
-    return psi_fail_errno(err, damaged ? PSD_ERR_CORRUPT : PSD_ERR_IO, "%s %s/%s", what, path,
-                          name);
+static const struct psi_earlier_file *
+find_source(const struct psi_checkpoint *checkpoint, enum psi_checkpoint_kind kind,
+            uint64_t generation)
+{
+    const struct psi_earlier_file *source = checkpoint->sources[kind];
+
+    while (source->generation != generation) { /* each range's is there */
+        source++;
+    }
+    return source;
 }
 
+/* So many bytes of one file. */
 static psd_status
-open_input(const struct psi_directory *directory, const char *name, int *fd_p, uint64_t *bytes_p,
-           struct psd_error *err)
+take(const struct psi_checkpoint *checkpoint, int fd, const char *name, uint64_t at, size_t bytes,
+     uint8_t *to, struct psd_error *err)
 {
-    /* O_NONBLOCK: a pipe of that name must not stop us. */
-    int fd = psi_disk_open(directory->disk, directory->fd, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    struct stat stat;
+    return psi_disk_read(checkpoint->disk, fd, to, bytes, at) == 0
+               ? PSD_OK
+               : psi_input_failed(err, "read", checkpoint->path, name);
+}
+
+/* Bytes of a file into checkpoint->block, each from the generation that it lies in. */
+static psd_status
+gather(const struct psi_checkpoint *checkpoint, enum psi_checkpoint_kind kind, uint64_t at,
+       size_t bytes, struct psd_error *err)
+{
+    const struct psi_manifest_file *file = &checkpoint->manifest.files[kind];
+    const struct psi_ranges *earlier = &file->earlier;
+    const uint64_t end = at + bytes;
+    size_t index = psi_ranges_find(earlier, at);
+    uint8_t *to = checkpoint->block;
     psd_status status = PSD_OK;
 
-    if (fd < 0 || fstat(fd, &stat) != 0) {
-        status = read_failed(err, "open", directory->path, name);
-    } else if (!S_ISREG(stat.st_mode)) {
-        status =
-            psi_fail(err, PSD_ERR_CORRUPT, "open %s/%s: not a regular file", directory->path, name);
-    }
-    if (status != PSD_OK) {
-        psi_disk_close(&fd);
-        return status;
-    }
-    *fd_p = fd;
-    *bytes_p = (uint64_t)stat.st_size;
-    return PSD_OK;
-}
+    while (at < end && status == PSD_OK) {
+        const struct psi_range *range = index < earlier->count ? &earlier->list[index] : NULL;
+        uint64_t until = end;
 
-/* ------------------------------------------------------------------------------- data files --- */
+        if (range != NULL && range->begin <= at) {
+            const struct psi_earlier_file *source =
+                find_source(checkpoint, kind, range->generation);
+
+            until = range->end < end ? range->end : end;
+            index++;
+            status = take(checkpoint, source->fd, source->name, at, until - at, to, err);
+        } else {
+            until = range != NULL && range->begin < end ? range->begin : end;
+            status = take(checkpoint, checkpoint->fds[kind], file->name, at, until - at, to, err);
+        }
+        to += until - at;
+        at = until;
+    }
+    return status;
+}
 
 /* One block of a file into checkpoint->block, as its checksum says it was. */
 static psd_status
@@ -68,10 +92,11 @@ read_block(const struct psi_checkpoint *checkpoint, enum psi_checkpoint_kind kin
     const uint64_t begin = index * PSI_MANIFEST_BLOCK_BYTES;
     const uint64_t rest = file->bytes - begin;
     const size_t bytes = rest < PSI_MANIFEST_BLOCK_BYTES ? (size_t)rest : PSI_MANIFEST_BLOCK_BYTES;
+    psd_status status;
 
-    if (psi_disk_read(checkpoint->disk, checkpoint->fds[kind], checkpoint->block, bytes, begin) !=
-        0) {
-        return read_failed(err, "read", checkpoint->path, file->name);
+    status = gather(checkpoint, kind, begin, bytes, err);
+    if (status != PSD_OK) {
+        return status;
     }
     if (psi_crc32c(0, checkpoint->block, bytes) != file->blocks[index]) {
         return psi_fail(err, PSD_ERR_CORRUPT,
@@ -80,6 +105,40 @@ read_block(const struct psi_checkpoint *checkpoint, enum psi_checkpoint_kind kin
                         (unsigned long long)(begin + bytes));
     }
     *bytes_p = bytes;
+    return PSD_OK;
+}
+
+/* What lies in earlier generations is a hole in the file itself. */
+static psd_status
+verify_holes(const struct psi_checkpoint *checkpoint, enum psi_checkpoint_kind kind,
+             struct psd_error *err)
+{
+    const struct psi_manifest_file *file = &checkpoint->manifest.files[kind];
+
+    for (size_t i = 0; i < file->earlier.count; i++) {
+        const struct psi_range *range = &file->earlier.list[i];
+        size_t bytes;
+
+        for (uint64_t at = range->begin; at < range->end; at += bytes) {
+            psd_status status;
+
+            bytes = range->end - at < PSI_MANIFEST_BLOCK_BYTES ? (size_t)(range->end - at)
+                                                               : PSI_MANIFEST_BLOCK_BYTES;
+            status = take(checkpoint, checkpoint->fds[kind], file->name, at, bytes,
+                          checkpoint->block, err);
+            if (status != PSD_OK) {
+                return status;
+            }
+            if (checkpoint->block[0] != 0 ||
+                memcmp(checkpoint->block, checkpoint->block + 1, bytes - 1) != 0) {
+                return psi_fail(err, PSD_ERR_CORRUPT,
+                                "%s/%s: damaged between bytes %llu and %llu: expected nothing "
+                                "there",
+                                checkpoint->path, file->name, (unsigned long long)at,
+                                (unsigned long long)(at + bytes));
+            }
+        }
+    }
     return PSD_OK;
 }
 
@@ -103,7 +162,7 @@ verify_file(const struct psi_checkpoint *checkpoint, enum psi_checkpoint_kind ki
         return psi_fail(err, PSD_ERR_CORRUPT, "%s/%s: damaged: checksum does not match",
                         checkpoint->path, file->name);
     }
-    return PSD_OK;
+    return verify_holes(checkpoint, kind, err);
 }
 
 static psd_status
@@ -160,17 +219,68 @@ read_head(struct psi_checkpoint *checkpoint, enum psi_checkpoint_kind kind, stru
 }
 
 static psd_status
+open_source(struct psi_checkpoint *checkpoint, const struct psi_directory *directory,
+            enum psi_checkpoint_kind kind, uint64_t generation, struct psd_error *err)
+{
+    const size_t count = checkpoint->source_count[kind];
+    struct psi_earlier_file *sources =
+        reallocarray(checkpoint->sources[kind], count + 1, sizeof(*sources));
+    struct stat stat;
+
+    if (sources == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "load %s: no memory", directory->path);
+    }
+    checkpoint->sources[kind] = sources;
+    sources[count] = (struct psi_earlier_file){.generation = generation};
+    sources[count].fd = psi_needed_open(directory, kind, generation, sources[count].name);
+    if (sources[count].fd < 0) {
+        return psi_input_failed(err, "open", checkpoint->path, sources[count].name);
+    }
+    checkpoint->source_count[kind]++;
+    if (fstat(sources[count].fd, &stat) != 0 || !S_ISREG(stat.st_mode)) {
+        return psi_fail(err, PSD_ERR_CORRUPT, "open %s/%s: not a regular file", checkpoint->path,
+                        sources[count].name);
+    }
+    return PSD_OK;
+}
+
+static psd_status
+open_sources(struct psi_checkpoint *checkpoint, const struct psi_directory *directory,
+             enum psi_checkpoint_kind kind, struct psd_error *err)
+{
+    const struct psi_ranges *earlier = &checkpoint->manifest.files[kind].earlier;
+    psd_status status = PSD_OK;
+
+    for (size_t i = 0; i < earlier->count && status == PSD_OK; i++) {
+        const uint64_t generation = earlier->list[i].generation;
+        size_t known = 0;
+
+        while (known < checkpoint->source_count[kind] &&
+               checkpoint->sources[kind][known].generation != generation) {
+            known++;
+        }
+        if (known == checkpoint->source_count[kind]) {
+            status = open_source(checkpoint, directory, kind, generation, err);
+        }
+    }
+    return status;
+}
+
+static psd_status
 open_file(struct psi_checkpoint *checkpoint, const struct psi_directory *directory,
           enum psi_checkpoint_kind kind, bool verify, struct psd_error *err)
 {
     const struct psi_manifest_file *file = &checkpoint->manifest.files[kind];
     uint64_t bytes;
-    psd_status status = open_input(directory, file->name, &checkpoint->fds[kind], &bytes, err);
+    psd_status status = psi_input_open(directory, file->name, &checkpoint->fds[kind], &bytes, err);
 
     if (status == PSD_OK && bytes != file->bytes) {
         status = psi_fail(err, PSD_ERR_CORRUPT, "%s/%s: %llu bytes, the manifest says %llu",
                           checkpoint->path, file->name, (unsigned long long)bytes,
                           (unsigned long long)file->bytes);
+    }
+    if (status == PSD_OK) {
+        status = open_sources(checkpoint, directory, kind, err);
     }
     if (status == PSD_OK && verify) {
         status = verify_file(checkpoint, kind, err);
@@ -190,7 +300,7 @@ check_part(const struct psi_checkpoint *checkpoint, const struct psi_directory *
     psd_status status;
 
     psi_checkpoint_part_name(name, checkpoint->manifest.generation, part->name);
-    status = open_input(directory, name, &fd, &bytes, err);
+    status = psi_input_open(directory, name, &fd, &bytes, err);
     if (status == PSD_OK && bytes != part->bytes) {
         status = psi_fail(err, PSD_ERR_CORRUPT, "%s/%s: %llu bytes, the manifest says %llu",
                           checkpoint->path, name, (unsigned long long)bytes,
@@ -201,7 +311,7 @@ check_part(const struct psi_checkpoint *checkpoint, const struct psi_directory *
             bytes - at < PSI_MANIFEST_BLOCK_BYTES ? (size_t)(bytes - at) : PSI_MANIFEST_BLOCK_BYTES;
 
         if (psi_disk_read(checkpoint->disk, fd, checkpoint->block, count, at) != 0) {
-            status = read_failed(err, "read", checkpoint->path, name);
+            status = psi_input_failed(err, "read", checkpoint->path, name);
         } else {
             checksum = psi_crc32c(checksum, checkpoint->block, count);
         }
@@ -228,37 +338,6 @@ psi_checkpoint_read(struct psi_checkpoint *checkpoint, enum psi_checkpoint_kind 
 }
 
 /* ------------------------------------------------------------------------------ generations --- */
-
-static psd_status
-open_manifest(struct psi_manifest *manifest, const struct psi_directory *directory,
-              struct psd_error *err)
-{
-    char label[LABEL_BYTES];
-    char name[PSI_CHECKPOINT_NAME_BYTES];
-    uint64_t bytes;
-    char *text;
-    int fd;
-    psd_status status;
-
-    psi_checkpoint_name(name, PSI_CHECKPOINT_MANIFEST, manifest->generation);
-    snprintf(label, sizeof(label), "%s/%s", directory->path, name);
-    status = open_input(directory, name, &fd, &bytes, err);
-    if (status != PSD_OK) {
-        return status;
-    }
-    text = bytes > PSI_MANIFEST_BYTES_MAX ? NULL : malloc(bytes + 1);
-    if (text == NULL) {
-        status = psi_fail(err, bytes > PSI_MANIFEST_BYTES_MAX ? PSD_ERR_CORRUPT : PSD_ERR_NO_MEMORY,
-                          "%s: %llu bytes are too many", label, (unsigned long long)bytes);
-    } else if (psi_disk_read(directory->disk, fd, text, bytes, 0) != 0) {
-        status = read_failed(err, "read", directory->path, name);
-    } else {
-        status = psi_manifest_parse(manifest, label, text, bytes, err);
-    }
-    free(text);
-    psi_disk_close(&fd);
-    return status;
-}
 
 static struct psi_checkpoint *
 checkpoint_create(const struct psi_directory *directory, uint64_t generation)
@@ -290,6 +369,10 @@ psi_checkpoint_destroy(struct psi_checkpoint *checkpoint)
     }
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
         psi_disk_close(&checkpoint->fds[kind]);
+        while (checkpoint->source_count[kind] > 0) {
+            psi_disk_close(&checkpoint->sources[kind][--checkpoint->source_count[kind]].fd);
+        }
+        free(checkpoint->sources[kind]);
         psi_tensors_fini(&checkpoint->tensors[kind]);
     }
     psi_manifest_fini(&checkpoint->manifest);
@@ -307,7 +390,7 @@ open_generation(const struct psi_directory *directory, uint64_t generation, bool
     if (checkpoint == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "load %s: no memory", directory->path);
     }
-    status = open_manifest(&checkpoint->manifest, directory, err);
+    status = psi_manifest_load(&checkpoint->manifest, directory, err);
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES && status == PSD_OK; kind++) {
         status = open_file(checkpoint, directory, (enum psi_checkpoint_kind)kind, verify, err);
     }

@@ -10,6 +10,13 @@
 #include "checkpoint/tensors.h"
 #include "table/spec.h"
 
+/* A file of an earlier generation that bytes are read from. */
+struct psi_earlier_file {
+    uint64_t generation;
+    char name[PSI_CHECKPOINT_NAME_BYTES];
+    int fd;
+};
+
 /* An intact generation. Thread: owned by its caller. */
 struct psi_checkpoint {
     const struct psi_disk *disk;
@@ -17,6 +24,8 @@ struct psi_checkpoint {
     struct psi_manifest manifest;
     struct psi_tensors tensors[PSI_CHECKPOINT_DATA_FILES];
     int fds[PSI_CHECKPOINT_DATA_FILES];
+    struct psi_earlier_file *sources[PSI_CHECKPOINT_DATA_FILES]; /* each once */
+    size_t source_count[PSI_CHECKPOINT_DATA_FILES];
     uint8_t *block; /* PSI_MANIFEST_BLOCK_BYTES to read into */
 };
 

@@ -76,12 +76,13 @@ static struct psi_checkpoint_writer *
 begin(const char *path, struct psi_outline *outline)
 {
     struct psi_checkpoint_writer *writer;
+    const struct psi_checkpoint_shared shared = {.token = TOKEN, .kept = 2};
     const struct psi_spec *none[1] = {NULL};
 
     assert_int_equal(psi_outline_init(outline, none, 0, 5, NULL), PSD_OK);
-    assert_int_equal(psi_checkpoint_writer_share(&psi_disk_system, path, outline->bytes, TOKEN, 2,
-                                                 &writer, NULL),
-                     PSD_OK);
+    assert_int_equal(
+        psi_checkpoint_writer_share(&psi_disk_system, path, outline->bytes, &shared, &writer, NULL),
+        PSD_OK);
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
         assert_int_equal(psi_checkpoint_write(writer, (enum psi_checkpoint_kind)kind, 0,
                                               outline->head[kind], outline->head_bytes[kind], NULL),

@@ -21,6 +21,7 @@
 #include "base/crc32c.h"
 #include "base/fail.h"
 #include "checkpoint/lock.h"
+#include "checkpoint/needed.h"
 
 enum { LABEL_BYTES = PATH_MAX + PSI_CHECKPOINT_NAME_BYTES };
 
@@ -38,6 +39,7 @@ struct psi_checkpoint_writer {
     struct psi_directory directory;
     uint64_t token; /* of what others write into; 0: nobody does */
     uint32_t kept;
+    bool refers;
     uint64_t spared; /* is not removed, however old; 0: none */
     bool committed;
     struct psi_manifest manifest;
@@ -96,6 +98,17 @@ reserve(const struct psi_checkpoint_writer *writer, const struct output *output,
     return PSD_OK;
 }
 
+/* What lies elsewhere is a hole. */
+static psd_status
+make_long(const struct psi_checkpoint_writer *writer, const struct output *output, uint64_t bytes,
+          struct psd_error *err)
+{
+    if (psi_disk_write(writer->directory.disk, output->fd, "", 1, bytes - 1) != 0) {
+        return psi_fail_errno(err, PSD_ERR_IO, "write %s/%s", writer->directory.path, output->name);
+    }
+    return PSD_OK;
+}
+
 /* Of a data file, or of the manifest. */
 static void
 temporary_name(const struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind,
@@ -125,7 +138,8 @@ begin_file(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind, 
         return psi_fail_errno(err, PSD_ERR_IO, "create %s/%s", directory->path, temporary);
     }
     output->state = OUTPUT_TEMPORARY;
-    return reserve(writer, output, bytes, err);
+    return writer->refers ? make_long(writer, output, bytes, err)
+                          : reserve(writer, output, bytes, err);
 }
 
 static psd_status
@@ -148,9 +162,9 @@ begin(struct psi_checkpoint_writer *writer, const uint64_t bytes[PSI_CHECKPOINT_
 
 psd_status
 psi_checkpoint_writer_share(const struct psi_disk *disk, const char *path,
-                            const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES], uint64_t token,
-                            uint32_t kept, struct psi_checkpoint_writer **writer_p,
-                            struct psd_error *err)
+                            const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES],
+                            const struct psi_checkpoint_shared *shared,
+                            struct psi_checkpoint_writer **writer_p, struct psd_error *err)
 {
     struct psi_checkpoint_writer *writer = calloc(1, sizeof(*writer));
     psd_status status;
@@ -158,8 +172,9 @@ psi_checkpoint_writer_share(const struct psi_disk *disk, const char *path,
     if (writer == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "save into %s: no memory", path);
     }
-    writer->token = token;
-    writer->kept = kept;
+    writer->token = shared->token;
+    writer->kept = shared->kept;
+    writer->refers = shared->refers;
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_KINDS; kind++) {
         writer->outputs[kind].fd = -1;
     }
@@ -180,7 +195,9 @@ psi_checkpoint_writer_create(const struct psi_disk *disk, const char *path,
                              const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES],
                              struct psi_checkpoint_writer **writer_p, struct psd_error *err)
 {
-    return psi_checkpoint_writer_share(disk, path, bytes, 0, PSI_GENERATIONS_KEPT, writer_p, err);
+    const struct psi_checkpoint_shared alone = {.kept = PSI_GENERATIONS_KEPT};
+
+    return psi_checkpoint_writer_share(disk, path, bytes, &alone, writer_p, err);
 }
 
 void
@@ -276,18 +293,25 @@ psi_checkpoint_write(struct psi_checkpoint_writer *writer, enum psi_checkpoint_k
     return status;
 }
 
-void
+psd_status
 psi_checkpoint_count(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind,
-                     const struct psi_manifest_file *sums, uint64_t written)
+                     const struct psi_manifest_file *sums, uint64_t written, struct psd_error *err)
 {
     struct psi_manifest_file *file = &writer->manifest.files[kind];
+    bool complete = true;
 
     psi_assert(kind != PSI_CHECKPOINT_MANIFEST && sums->block_count == file->block_count);
     file->checksum ^= sums->checksum;
     for (size_t i = 0; i < file->block_count; i++) {
         file->blocks[i] ^= sums->blocks[i];
     }
+    for (size_t i = 0; i < sums->earlier.count; i++) {
+        complete = complete && psi_ranges_add(&file->earlier, sums->earlier.list[i]);
+    }
     writer->outputs[kind].written += written;
+    return complete ? PSD_OK
+                    : psi_fail(err, PSD_ERR_NO_MEMORY, "save %s/%s: no memory for references",
+                               writer->directory.path, file->name);
 }
 
 /* ------------------------------------------------------------------------------- committing --- */
@@ -412,16 +436,24 @@ write_manifest(struct psi_checkpoint_writer *writer, struct psd_error *err)
     return status == PSD_OK ? publish(writer, PSI_CHECKPOINT_MANIFEST, err) : status;
 }
 
-/* The save has succeeded, whatever becomes of the old ones. */
-static void
-remove_old(const struct psi_directory *directory, uint32_t kept, uint64_t spared)
+/* What others referred to is there, and the file has the name of one that refers. */
+static psd_status
+settle_earlier(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind,
+               struct psd_error *err)
 {
-    struct psi_generations generations;
+    struct psi_manifest_file *file = &writer->manifest.files[kind];
+    psd_status status = PSD_OK;
 
-    if (psi_generations_init(&generations, directory, NULL) == PSD_OK) {
-        psi_generations_remove_old(&generations, directory, kept, spared);
-        psi_generations_fini(&generations);
+    if (!psi_ranges_settle(&file->earlier)) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "save %s/%s: two servers refer to the same bytes",
+                        writer->directory.path, file->name);
     }
+    if (file->earlier.count > 0) {
+        psi_checkpoint_changes_name(file->name, kind, writer->manifest.generation);
+        memcpy(writer->outputs[kind].name, file->name, sizeof(file->name));
+        status = psi_needed_check(&writer->directory, kind, &file->earlier, err);
+    }
+    return status;
 }
 
 psd_status
@@ -432,6 +464,9 @@ psi_checkpoint_commit(struct psi_checkpoint_writer *writer, uint64_t step,
     psd_status status = set_tables(manifest, tables, count, err);
 
     manifest->step = step;
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES && status == PSD_OK; kind++) {
+        status = settle_earlier(writer, (enum psi_checkpoint_kind)kind, err);
+    }
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES && status == PSD_OK; kind++) {
         psi_assert(writer->outputs[kind].written == manifest->files[kind].bytes);
         status = publish(writer, (enum psi_checkpoint_kind)kind, err);
@@ -449,6 +484,7 @@ psi_checkpoint_commit(struct psi_checkpoint_writer *writer, uint64_t step,
         writer->outputs[kind].state = OUTPUT_ABSENT; /* no longer ours to discard */
     }
     writer->committed = true;
-    remove_old(&writer->directory, writer->kept, writer->spared);
+    /* The save has succeeded, whatever becomes of the old ones. */
+    psi_needed_remove_others(&writer->directory, writer->kept, writer->spared);
     return PSD_OK;
 }

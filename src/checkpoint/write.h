@@ -6,6 +6,8 @@
 #ifndef PSI_CHECKPOINT_WRITE_H
 #define PSI_CHECKPOINT_WRITE_H
 
+#include <stdbool.h>
+
 #include "checkpoint/manifest.h"
 
 /* Thread: owned by its caller. */
@@ -22,19 +24,24 @@ psd_status psi_checkpoint_writer_create(const struct psi_disk *disk, const char 
                                         struct psi_checkpoint_writer **writer_p,
                                         struct psd_error *err);
 
-/*
- * The same for a generation of which others write parts (part.h), who know it by its token, not 0.
- * `kept` generations are left after the commit.
- */
+/* A generation of which others write parts (part.h). */
+struct psi_checkpoint_shared {
+    uint64_t token; /* by which they know it; not 0 */
+    uint32_t kept;  /* so many generations are left after the commit */
+    bool refers;    /* most may lie in earlier generations: no space is reserved */
+};
+
 psd_status psi_checkpoint_writer_share(const struct psi_disk *disk, const char *path,
                                        const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES],
-                                       uint64_t token, uint32_t kept,
+                                       const struct psi_checkpoint_shared *shared,
                                        struct psi_checkpoint_writer **writer_p,
                                        struct psd_error *err);
 
-/* So many bytes of a file are there, by others: with what they added to its checksums. */
-void psi_checkpoint_count(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind,
-                          const struct psi_manifest_file *sums, uint64_t written);
+/* So many bytes of a file are there, by others: with what they added to its checksums, and what of
+ * them lies in earlier generations (sums->earlier, in any order). */
+psd_status psi_checkpoint_count(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind,
+                                const struct psi_manifest_file *sums, uint64_t written,
+                                struct psd_error *err);
 
 /*
  * Another process has written a part of its own, whole and synced, as
@@ -57,8 +64,9 @@ psd_status psi_checkpoint_write(struct psi_checkpoint_writer *writer, enum psi_c
                                 uint64_t at, const void *data, size_t bytes, struct psd_error *err);
 
 /*
- * Makes the generation the newest one, then removes all but it and the one before, or as many as are kept. Both files must
- * have all their bytes. After an error only psi_checkpoint_writer_destroy() is left to call.
+ * Makes the generation the newest one, then removes all but it and the one before, or as many as are kept, and what these
+ * refer to. Both files must have all their bytes, here or in earlier generations that are there. After an error only
+ * psi_checkpoint_writer_destroy() is left to call.
  */
 psd_status psi_checkpoint_commit(struct psi_checkpoint_writer *writer, uint64_t step,
                                  const struct psi_manifest_table *tables, size_t count,

@@ -4,6 +4,8 @@
 #ifndef MASTER_DISK_H
 #define MASTER_DISK_H
 
+#include <stdbool.h>
+
 #include "checkpoint/manifest.h"
 #include "checkpoint/outline.h"
 
@@ -31,14 +33,16 @@ enum master_disk_state {
 
 struct master_disk_news {
     enum master_disk_state state;
-    uint64_t generation; /* COMMITTED */
+    uint64_t generation; /* BEGUN, COMMITTED: its number */
     char text[512];      /* FAILED: why */
 };
 
 /* Nothing here waits for a disk. The master is woken when there is news. */
 struct master_disk {
     void *self;
-    void (*begin)(void *self, uint64_t token, const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES]);
+    /* refers: the generation may refer to earlier ones */
+    void (*begin)(void *self, uint64_t token, const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES],
+                  bool refers);
     void (*commit)(void *self, struct master_generation *generation); /* takes it */
     void (*drop)(void *self); /* what was begun is given up; nothing: is fine */
     void (*look)(void *self, struct master_disk_news *news_p);

@@ -29,7 +29,6 @@ struct master_files {
     struct master_disk disk;
     struct psi_directory directory;
     char path[4096];
-    uint32_t kept;
     uint64_t spared;
     int lock; /* -1: not ours */
     void (*wake)(void *owner);
@@ -41,7 +40,7 @@ struct master_files {
     pthread_cond_t asked;
     enum request request;
     uint64_t epoch; /* grows with every request but a commit: news of an earlier one is dropped */
-    uint64_t token;
+    struct psi_checkpoint_shared shared;
     uint64_t bytes[PSI_CHECKPOINT_DATA_FILES];
     struct master_generation *generation; /* owned; REQUEST_COMMIT */
     struct master_disk_news news;
@@ -103,18 +102,19 @@ take_directory(struct master_files *files, struct psd_error *err)
 /* ------------------------------------------------------------------------------- the thread --- */
 
 static psd_status
-do_begin(struct master_files *files, uint64_t token,
-         const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES], struct psd_error *err)
+do_begin(struct master_files *files, const struct psi_checkpoint_shared *shared,
+         const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES], uint64_t *number_p, struct psd_error *err)
 {
     psd_status status = take_directory(files, err);
 
     psi_checkpoint_writer_destroy(files->writer);
     files->writer = NULL;
     if (status == PSD_OK) {
-        status = psi_checkpoint_writer_share(&psi_disk_system, files->path, bytes, token,
-                                             files->kept, &files->writer, err);
+        status = psi_checkpoint_writer_share(&psi_disk_system, files->path, bytes, shared,
+                                             &files->writer, err);
     }
     if (status == PSD_OK) {
+        *number_p = psi_checkpoint_generation(files->writer);
         psi_checkpoint_spare(files->writer, files->spared);
     }
     return status;
@@ -133,8 +133,10 @@ do_commit(struct master_files *files, const struct master_generation *generation
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES && status == PSD_OK; kind++) {
         status = psi_checkpoint_write(files->writer, (enum psi_checkpoint_kind)kind, 0,
                                       outline->head[kind], outline->head_bytes[kind], err);
-        psi_checkpoint_count(files->writer, (enum psi_checkpoint_kind)kind, &generation->sums[kind],
-                             generation->written[kind]);
+        if (status == PSD_OK) {
+            status = psi_checkpoint_count(files->writer, (enum psi_checkpoint_kind)kind,
+                                          &generation->sums[kind], generation->written[kind], err);
+        }
     }
     if (status == PSD_OK && generation->has_part) {
         status = psi_checkpoint_bring(files->writer, &generation->part, err);
@@ -155,7 +157,7 @@ serve(struct master_files *files)
 {
     const enum request request = files->request;
     const uint64_t epoch = files->epoch;
-    const uint64_t token = files->token;
+    const struct psi_checkpoint_shared shared = files->shared;
     uint64_t bytes[PSI_CHECKPOINT_DATA_FILES];
     struct master_generation *generation = files->generation;
     struct master_disk_news news = {.state = MASTER_DISK_BEGUN};
@@ -167,7 +169,7 @@ serve(struct master_files *files)
     files->request = REQUEST_NONE;
     pthread_mutex_unlock(&files->mutex);
     if (request == REQUEST_BEGIN) {
-        status = do_begin(files, token, bytes, &err);
+        status = do_begin(files, &shared, bytes, &news.generation, &err);
     } else if (request == REQUEST_COMMIT) {
         news.state = MASTER_DISK_COMMITTED;
         status = do_commit(files, generation, &news.generation, &err);
@@ -229,13 +231,15 @@ ask(struct master_files *files, enum request request)
 }
 
 static void
-files_begin(void *self, uint64_t token, const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES])
+files_begin(void *self, uint64_t token, const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES],
+            bool refers)
 {
     struct master_files *files = self;
 
     pthread_mutex_lock(&files->mutex);
     files->epoch++;
-    files->token = token;
+    files->shared.token = token;
+    files->shared.refers = refers;
     memcpy(files->bytes, bytes, sizeof(files->bytes));
     ask(files, REQUEST_BEGIN);
     pthread_mutex_unlock(&files->mutex);
@@ -285,7 +289,7 @@ master_files_create(const char *path, uint32_t kept, uint64_t spared, bool is_he
         return psi_fail(err, PSD_ERR_NO_MEMORY, "checkpoints into %s: no memory", path);
     }
     snprintf(files->path, sizeof(files->path), "%s", path);
-    files->kept = kept;
+    files->shared.kept = kept;
     files->spared = spared;
     files->lock = -1;
     files->wake = wake;

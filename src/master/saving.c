@@ -23,6 +23,7 @@ enum {
     AGAIN_MS = 100,     /* after the job has changed */
     WAITING_MS = 60000, /* between two lines about who has not written */
     MARGIN_MAX = 1 << 20,
+    CHAIN_MAX = 8, /* one of so many generations has all in its own files */
 };
 
 static uint64_t
@@ -140,6 +141,7 @@ master_saving_fail(struct master *master, const char *text)
                 text);
     }
     saving->is_failing = true;
+    saving->last = 0; /* whatever it was: the next one needs nothing of what is there */
     tell_saved(master, 0);
     forget(master);
     saving->due_ns = psi_now_ns(master->env) + wait_ns;
@@ -185,7 +187,9 @@ begin(struct master *master, uint64_t now_ns)
         saving->token = master->env->ops->random(master->env) | 1;
         saving->margin = 1;
         saving->any_tables = count > 0;
-        master->config.disk->begin(master->config.disk->self, saving->token, outline.bytes);
+        saving->after = saving->chain < CHAIN_MAX ? saving->last : 0;
+        master->config.disk->begin(master->config.disk->self, saving->token, outline.bytes,
+                                   saving->after != 0);
         psi_outline_fini(&outline);
     }
     free(list);
@@ -331,6 +335,10 @@ master_saving_commit(struct master *master)
         }
     }
     saving->stage = SAVING_COMMITTING;
+    saving->referred = 0;
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+        saving->referred += psi_ranges_bytes(&generation->sums[kind].earlier);
+    }
     saving->generation = NULL;
     master->config.disk->commit(master->config.disk->self, generation);
 }
@@ -422,15 +430,23 @@ committed(struct master *master, const struct master_disk_news *news, uint64_t n
 {
     struct saving *saving = &master->saving;
     const uint64_t next_ns = saving->begun_ns + interval_ns(master);
+    char text[80] = "";
 
-    psi_log(master->log, PSI_LOG_INFO, "CHECKPOINT",
-            "%sstep %" PRIu64 " is saved: generation %" PRIu64 ", %" PRIu64 " MiB in %" PRIu64
-            " ms",
-            saving->is_failing ? "it works again: " : "", saving->step, news->generation,
-            (saving->order.bytes[0] + saving->order.bytes[1] + saving->part_bytes) >> 20,
-            (now_ns - saving->begun_ns) / MASTER_MS_NS);
+    if (saving->referred > 0) {
+        snprintf(text, sizeof(text), "; %" PRIu64 " MiB more have not changed since earlier ones",
+                 saving->referred >> 20);
+    }
+    psi_log(
+        master->log, PSI_LOG_INFO, "CHECKPOINT",
+        "%sstep %" PRIu64 " is saved: generation %" PRIu64 ", %" PRIu64 " MiB in %" PRIu64 " ms%s",
+        saving->is_failing ? "it works again: " : "", saving->step, news->generation,
+        (saving->order.bytes[0] + saving->order.bytes[1] + saving->part_bytes - saving->referred) >>
+            20,
+        (now_ns - saving->begun_ns) / MASTER_MS_NS, text);
     saving->is_failing = false;
     saving->saved = saving->step;
+    saving->last = saving->token;
+    saving->chain = saving->after != 0 ? saving->chain + 1 : 1;
     tell_saved(master, saving->step);
     saving->due_ns = next_ns > now_ns ? next_ns : now_ns;
     forget(master);
@@ -510,6 +526,7 @@ master_saving_tick(struct master *master, uint64_t now_ns)
     } else if (saving->stage == SAVING_ORDERED && master_part_is_lost(master)) {
         master_saving_give_up(master, "worker 0 has left, or was replaced");
     } else if (saving->stage == SAVING_BEGINNING && news.state == MASTER_DISK_BEGUN) {
+        saving->generation_number = news.generation;
         hurry(master);
     } else if (saving->stage == SAVING_COMMITTING && news.state == MASTER_DISK_COMMITTED) {
         committed(master, &news, now_ns);

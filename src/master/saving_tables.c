@@ -18,7 +18,7 @@ master_generation_destroy(struct master_generation *generation)
     }
     psi_outline_fini(&generation->outline);
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
-        free(generation->sums[kind].blocks);
+        psi_manifest_file_fini(&generation->sums[kind]);
     }
     free(generation->tables);
     free(generation);
@@ -108,7 +108,10 @@ master_make_generation(struct saving *saving, const struct table **list, size_t 
     psd_status status;
 
     saving->generation = generation;
-    saving->order = (struct psi_order){.token = saving->token, .tables = (uint32_t)count};
+    saving->order = (struct psi_order){.token = saving->token,
+                                       .generation = saving->generation_number,
+                                       .after = saving->after,
+                                       .tables = (uint32_t)count};
     saving->order.table = calloc(count + 1, sizeof(*saving->order.table));
     if (generation == NULL || saving->order.table == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "checkpoint: no memory");

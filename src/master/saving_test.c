@@ -19,6 +19,7 @@ enum { SERVERS = 2 };
 static struct {
     uint64_t token;
     uint64_t bytes[PSI_CHECKPOINT_DATA_FILES];
+    bool refers;
     unsigned begun;
     unsigned dropped;
     struct master_generation *committed; /* owned */
@@ -26,10 +27,11 @@ static struct {
 } disk;
 
 static void
-begin(void *self, uint64_t token, const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES])
+begin(void *self, uint64_t token, const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES], bool refers)
 {
     (void)self;
     disk.token = token;
+    disk.refers = refers;
     memcpy(disk.bytes, bytes, sizeof(disk.bytes));
     disk.begun++;
     disk.news = (struct master_disk_news){.state = MASTER_DISK_BUSY};

@@ -259,7 +259,8 @@ enum saving_stage {
 
 struct saving_place {
     bool answered;
-    uint32_t blocks[PSI_SAVED_FILES]; /* of which checksums have come */
+    uint32_t blocks[PSI_SAVED_FILES];  /* of which checksums have come */
+    uint32_t earlier[PSI_SAVED_FILES]; /* so many of what lies in earlier generations */
 };
 
 /* Of what worker 0 has itself (saving_part.c). */
@@ -272,16 +273,21 @@ struct saving {
     enum saving_stage stage;
     uint64_t due_ns; /* IDLE: when to begin; 0: not said yet */
     uint64_t begun_ns;
-    uint64_t waiting_line_ns; /* ORDERED: when to say who has not written */
-    uint64_t token;           /* of the files */
-    uint32_t orders;          /* given so far ... */
-    uint64_t number;          /* ... and what answers to the last say */
-    uint64_t reached;         /* by the fastest lane */
-    uint64_t margin;          /* how far ahead the step is chosen */
+    uint64_t waiting_line_ns;   /* ORDERED: when to say who has not written */
+    uint64_t token;             /* of the files */
+    uint64_t generation_number; /* if it is committed */
+    uint64_t after;             /* the token of the newest one, if it may refer to that; 0 */
+    uint64_t last;              /* the token of the newest one; 0: none of this life */
+    uint32_t chain;             /* so many since all was written, that one included */
+    uint32_t orders;            /* given so far ... */
+    uint64_t number;            /* ... and what answers to the last say */
+    uint64_t reached;           /* by the fastest lane */
+    uint64_t margin;            /* how far ahead the step is chosen */
     uint64_t step;
-    uint64_t saved;  /* the step of the last generation; 0: none */
-    uint32_t left;   /* lanes that have not answered */
-    bool any_tables; /* that servers save */
+    uint64_t referred; /* bytes that lie in earlier generations */
+    uint64_t saved;    /* the step of the last generation; 0: none */
+    uint32_t left;     /* lanes that have not answered */
+    bool any_tables;   /* that servers save */
     enum saving_part part;
     uint64_t part_bytes;
     bool part_offered; /* worker 0 can be asked, by this incarnation: */
@@ -779,6 +785,8 @@ void master_part_order(struct master *master);
 void master_part_drop(struct master *master);
 psd_status master_on_part(struct session *session, const void *body, size_t bytes,
                           struct psd_error *err);
+psd_status master_on_earlier(struct session *session, const void *body, size_t bytes,
+                             struct psd_error *err);
 psd_status master_on_blocks(struct session *session, const void *body, size_t bytes,
                             struct psd_error *err);
 

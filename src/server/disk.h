@@ -4,6 +4,7 @@
 #ifndef SERVER_DISK_H
 #define SERVER_DISK_H
 
+#include "checkpoint/earlier.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/outline.h"
 
@@ -12,15 +13,15 @@ struct lane_disk_news {
     uint64_t written; /* bytes that need no memory any more */
     bool failed;      /* because: */
     char text[256];
-    bool done; /* finished, and all of it is on the disk: */
-    const struct psi_manifest_file *sums;
+    bool done;                            /* finished, and all of it is on the disk: */
+    const struct psi_manifest_file *sums; /* `earlier` settled */
     const uint64_t *bytes; /* both one for each file, borrowed until the next begin() or drop() */
 };
 
 /* Nothing here waits for a disk. The lane is woken when there is news. */
 struct lane_disk {
     void *self;
-    void (*begin)(void *self, uint64_t token, const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES]);
+    void (*begin)(void *self, const struct psi_part_order *order);
     void (*write)(void *self, enum psi_checkpoint_kind kind, uint64_t at, void *data,
                   size_t bytes); /* takes data, from malloc() */
     void (*finish)(void *self);  /* that was all */

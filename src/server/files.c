@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "checkpoint/part.h"
 
 struct piece {
@@ -38,9 +39,8 @@ struct lane_files {
     pthread_mutex_t mutex; /* of what follows */
     pthread_cond_t asked;
     bool stop;
-    uint64_t epoch; /* grows with begin and drop: news of an earlier one is dropped */
-    uint64_t token; /* 0: nothing was begun */
-    uint64_t bytes[PSI_CHECKPOINT_DATA_FILES];
+    uint64_t epoch;              /* grows with begin and drop: news of an earlier one is dropped */
+    struct psi_part_order order; /* token 0: nothing was begun */
     struct piece *first;
     struct piece **end;
     bool finish; /* no piece follows */
@@ -49,8 +49,9 @@ struct lane_files {
     struct psi_manifest_file sums[PSI_CHECKPOINT_DATA_FILES]; /* once done; blocks are owned */
     uint64_t written[PSI_CHECKPOINT_DATA_FILES];
 
-    struct psi_part_writer writer; /* the thread's */
-    uint64_t open;                 /* of which epoch the writer is; 0: it is not open */
+    struct psi_part_writer writer; /* the thread's, and what follows */
+    struct psi_earlier earlier;
+    uint64_t open; /* of which epoch the writer is; 0: it is not open */
 };
 
 static void
@@ -72,12 +73,12 @@ clear(struct lane_files *files)
     }
     files->end = &files->first;
     files->epoch++;
-    files->token = 0;
+    files->order = (struct psi_part_order){0};
     files->finish = false;
     files->over = false;
     files->news = (struct lane_disk_news){0};
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
-        free(files->sums[kind].blocks);
+        psi_manifest_file_fini(&files->sums[kind]);
         files->sums[kind] = (struct psi_manifest_file){0};
     }
 }
@@ -108,26 +109,36 @@ tell(struct lane_files *files, uint64_t epoch, psd_status status, const struct p
     files->wake(files->owner);
 }
 
+/* The files of an order. The mutex is not held. */
+static psd_status
+open_writer(struct lane_files *files, uint64_t epoch, const struct psi_part_order *order,
+            struct psd_error *err)
+{
+    psd_status status;
+
+    close_writer(files);
+    psi_earlier_begin(&files->earlier, order);
+    status = psi_part_writer_init(&files->writer, &psi_disk_system, files->path, order,
+                                  &files->earlier, err);
+    files->open = status == PSD_OK ? epoch : 0;
+    return status;
+}
+
 /* One piece, or the opening of the files, with the mutex given up meanwhile. */
 static void
 write_piece(struct lane_files *files, struct piece *piece)
 {
     const uint64_t epoch = files->epoch;
-    const uint64_t token = files->token;
-    uint64_t bytes[PSI_CHECKPOINT_DATA_FILES];
+    const struct psi_part_order order = files->order;
     const size_t size = piece->bytes;
     struct psd_error err = {0};
     psd_status status = PSD_OK;
 
-    memcpy(bytes, files->bytes, sizeof(bytes));
     files->first = piece->next;
     files->end = files->first == NULL ? &files->first : files->end;
     pthread_mutex_unlock(&files->mutex);
     if (files->open != epoch) {
-        close_writer(files);
-        status =
-            psi_part_writer_init(&files->writer, &psi_disk_system, files->path, token, bytes, &err);
-        files->open = status == PSD_OK ? epoch : 0;
+        status = open_writer(files, epoch, &order, &err);
     }
     if (status == PSD_OK) {
         status =
@@ -147,7 +158,10 @@ hand_over_sums(struct lane_files *files)
 {
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
         files->sums[kind] = files->writer.sums[kind];
+        files->sums[kind].earlier = files->writer.referred[kind];
         files->writer.sums[kind].blocks = NULL;
+        files->writer.referred[kind] = (struct psi_ranges){0};
+        psi_assert(psi_ranges_settle(&files->sums[kind].earlier));
         files->written[kind] = files->writer.written[kind];
     }
     files->news.done = true;
@@ -159,18 +173,13 @@ static void
 end(struct lane_files *files)
 {
     const uint64_t epoch = files->epoch;
-    const uint64_t token = files->token;
-    uint64_t bytes[PSI_CHECKPOINT_DATA_FILES];
+    const struct psi_part_order order = files->order;
     struct psd_error err = {0};
     psd_status status = PSD_OK;
 
-    memcpy(bytes, files->bytes, sizeof(bytes));
     pthread_mutex_unlock(&files->mutex);
     if (files->open != epoch) { /* there was no piece */
-        close_writer(files);
-        status =
-            psi_part_writer_init(&files->writer, &psi_disk_system, files->path, token, bytes, &err);
-        files->open = status == PSD_OK ? epoch : 0;
+        status = open_writer(files, epoch, &order, &err);
     }
     if (status == PSD_OK) {
         status = psi_part_sync(&files->writer, &err);
@@ -220,14 +229,13 @@ run(void *argument)
 /* ---------------------------------------------------------------------------- from the lane --- */
 
 static void
-files_begin(void *self, uint64_t token, const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES])
+files_begin(void *self, const struct psi_part_order *order)
 {
     struct lane_files *files = self;
 
     pthread_mutex_lock(&files->mutex);
     clear(files);
-    files->token = token;
-    memcpy(files->bytes, bytes, sizeof(files->bytes));
+    files->order = *order;
     if (!files->started) {
         errno = pthread_create(&files->thread, NULL, run, files);
         files->started = errno == 0;
@@ -333,6 +341,7 @@ lane_files_destroy(struct lane_files *files)
         pthread_join(files->thread, NULL);
     }
     clear(files);
+    psi_earlier_fini(&files->earlier);
     pthread_cond_destroy(&files->asked);
     pthread_mutex_destroy(&files->mutex);
     free(files);

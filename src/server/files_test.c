@@ -30,6 +30,8 @@ struct bed {
 };
 
 static const uint64_t sizes[PSI_CHECKPOINT_DATA_FILES] = {BYTES, BYTES};
+static const struct psi_part_order order = {
+    .token = TOKEN, .generation = 1, .bytes = {BYTES, BYTES}};
 
 static void
 wake(void *owner)
@@ -43,6 +45,7 @@ wake(void *owner)
 static void
 start(struct bed *bed)
 {
+    const struct psi_checkpoint_shared shared = {.token = TOKEN, .kept = 2};
     struct psd_error err;
 
     snprintf(bed->path, sizeof(bed->path), "/tmp/psd_files_XXXXXX");
@@ -51,7 +54,7 @@ start(struct bed *bed)
     bed->files = lane_files_create(bed->path, wake, bed);
     assert_non_null(bed->files);
     bed->disk = lane_files_disk(bed->files);
-    assert_int_equal(psi_checkpoint_writer_share(&psi_disk_system, bed->path, sizes, TOKEN, 2,
+    assert_int_equal(psi_checkpoint_writer_share(&psi_disk_system, bed->path, sizes, &shared,
                                                  &bed->writer, &err),
                      PSD_OK);
 }
@@ -123,7 +126,7 @@ test_what_is_given_up_takes_no_space(void **state)
 
     (void)state;
     start(&bed);
-    bed.disk->begin(bed.disk->self, TOKEN, sizes);
+    bed.disk->begin(bed.disk->self, &order);
     write_piece(&bed, 0);
     assert_int_equal(wait_for_news(&bed).written, BYTES / 2);
     bed.disk->drop(bed.disk->self);
@@ -137,17 +140,19 @@ test_what_is_given_up_takes_no_space(void **state)
 static void
 test_what_has_failed_takes_no_space(void **state)
 {
+    struct psi_part_order other = order;
     struct bed bed;
     struct lane_disk_news news;
 
     (void)state;
     start(&bed);
-    bed.disk->begin(bed.disk->self, TOKEN + 1, sizes); /* nobody has made that */
+    other.token = TOKEN + 1; /* nobody has made that */
+    bed.disk->begin(bed.disk->self, &other);
     write_piece(&bed, 0);
     news = wait_for_news(&bed);
     assert_true(news.failed);
     assert_non_null(strstr(news.text, "which the master has made there: No such file"));
-    bed.disk->begin(bed.disk->self, TOKEN, sizes);
+    bed.disk->begin(bed.disk->self, &order);
     write_piece(&bed, 0);
     write_piece(&bed, BYTES / 2);
     bed.disk->finish(bed.disk->self);

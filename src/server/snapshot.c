@@ -310,6 +310,8 @@ begin(struct lane *lane, uint64_t number, uint64_t step, const struct psi_order 
 {
     struct snapshot *snapshot = calloc(1, sizeof(*snapshot));
     struct psi_written_table *written = calloc(order->tables, sizeof(*written));
+    struct psi_part_order part = {
+        .token = order->token, .generation = order->generation, .after = order->after};
 
     if (snapshot == NULL || written == NULL) {
         free(snapshot);
@@ -326,7 +328,8 @@ begin(struct lane *lane, uint64_t number, uint64_t step, const struct psi_order 
     snapshot->room =
         lane->config.snapshot_bytes != 0 ? lane->config.snapshot_bytes : room_for_copies(lane);
     lane->snapshot = snapshot;
-    disk_of(lane)->begin(disk_of(lane)->self, order->token, order->bytes);
+    memcpy(part.bytes, order->bytes, sizeof(part.bytes));
+    disk_of(lane)->begin(disk_of(lane)->self, &part);
     for (uint32_t i = 0; i < order->tables; i++) {
         written[i].id = order->table[i].id;
         begin_table(lane, &snapshot->order.table[i]);
@@ -432,6 +435,37 @@ tell_blocks(const struct lane *lane, unsigned file, const struct psi_manifest_fi
     return true;
 }
 
+static bool
+tell_earlier(const struct lane *lane, unsigned file, const struct psi_ranges *earlier)
+{
+    struct psi_frame frame = answer(lane, lane->snapshot->number, lane->snapshot->step);
+
+    frame.type = PSI_FRAME_EARLIER;
+    for (size_t first = 0; first < earlier->count; first += PSI_EARLIER_MAX) {
+        const size_t rest = earlier->count - first;
+        const size_t count = rest < PSI_EARLIER_MAX ? rest : PSI_EARLIER_MAX;
+        struct psi_refers refers = {.file = (uint8_t)file,
+                                    .first = (uint32_t)first,
+                                    .count = (uint32_t)count,
+                                    .bytes = malloc(count * sizeof(*refers.bytes))};
+        bool sent;
+
+        for (size_t i = 0; refers.bytes != NULL && i < count; i++) {
+            const struct psi_range *range = &earlier->list[first + i];
+
+            refers.bytes[i] =
+                (struct psi_earlier_bytes){range->generation, range->begin, range->end};
+        }
+        sent = refers.bytes != NULL &&
+               psi_post_refers(lane->master.peer.conn, &frame, &refers) == PSD_OK;
+        free(refers.bytes);
+        if (!sent) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void
 tell_all(const struct lane *lane, const struct lane_disk_news *news)
 {
@@ -445,7 +479,8 @@ tell_all(const struct lane *lane, const struct lane_disk_news *news)
     for (unsigned file = 0; file < PSI_SAVED_FILES; file++) {
         written.bytes[file] = news->bytes[file];
         written.checksum[file] = news->sums[file].checksum;
-        if (!tell_blocks(lane, file, &news->sums[file])) {
+        if (!tell_blocks(lane, file, &news->sums[file]) ||
+            !tell_earlier(lane, file, &news->sums[file].earlier)) {
             return;
         }
     }

@@ -39,16 +39,16 @@ give_up(void *self)
 }
 
 static void
-begin(void *self, uint64_t token, const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES])
+begin(void *self, const struct psi_part_order *order)
 {
     (void)self;
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
         free(given.sums[kind].blocks);
     }
     memset(&given, 0, sizeof(given));
-    given.token = token;
+    given.token = order->token;
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
-        assert_true(psi_manifest_file_init(&given.sums[kind], bytes[kind]));
+        assert_true(psi_manifest_file_init(&given.sums[kind], order->bytes[kind]));
     }
 }
 

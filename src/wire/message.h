@@ -395,7 +395,9 @@ struct psi_order_table {
 };
 
 struct psi_order {
-    uint64_t token; /* which files */
+    uint64_t token;      /* which files */
+    uint64_t generation; /* the number that they will have */
+    uint64_t after;      /* the token of the newest generation; 0: all has to be written */
     uint64_t bytes[PSI_SAVED_FILES];
     uint32_t tables;
     struct psi_order_table *table; /* PSI_TABLES_MAX of room when decoding */
@@ -462,6 +464,22 @@ struct psi_part {
     char text[PSI_PART_TEXT_MAX]; /* WANTED: the directory; FAILED: why */
 };
 
+enum { PSI_EARLIER_MAX = 1 << 15 };
+
+struct psi_earlier_bytes {
+    uint64_t generation; /* in whose file they are */
+    uint64_t begin;
+    uint64_t end;
+};
+
+/* EARLIER: what of the lane's bytes need not be written again; before WRITTEN. Its seq is that of the order. */
+struct psi_refers {
+    uint8_t file;
+    uint32_t first; /* so many were told before */
+    uint32_t count;
+    struct psi_earlier_bytes *bytes; /* PSI_EARLIER_MAX of room when decoding */
+};
+
 void psi_pack_init(struct psi_pack *pack, void *bytes, size_t capacity);
 
 #define PSI_MESSAGE_MAP(X)                                                                         \
@@ -490,7 +508,8 @@ void psi_pack_init(struct psi_pack *pack, void *bytes, size_t capacity);
     X(order, struct psi_order)                                                                     \
     X(written, struct psi_written)                                                                 \
     X(blocks, struct psi_blocks)                                                                   \
-    X(part, struct psi_part)
+    X(part, struct psi_part)                                                                       \
+    X(refers, struct psi_refers)
 
 /*
  * psi_hello_encode(pack, &hello), psi_hello_decode(bytes, size, &hello, err), and so on. Decoding

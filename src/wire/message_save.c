@@ -1,5 +1,5 @@
 /*
- * message_save.c - checkpoints: CHECKPOINT, WRITTEN, BLOCKS, PART.
+ * message_save.c - checkpoints: CHECKPOINT, WRITTEN, BLOCKS, EARLIER, PART.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -19,6 +19,8 @@ psi_order_encode(struct psi_pack *pack, const struct psi_order *order)
             psi_pack_u64(pack, order->table[i].begin[part]);
         }
     }
+    psi_pack_u64(pack, order->generation);
+    psi_pack_u64(pack, order->after);
 }
 
 psd_status
@@ -39,6 +41,8 @@ psi_order_decode(const uint8_t *bytes, size_t size, struct psi_order *order_p,
             order_p->table[i].begin[part] = psi_unpack_u64(&unpack, "table.begin");
         }
     }
+    order_p->generation = psi_unpack_u64(&unpack, "generation");
+    order_p->after = psi_unpack_u64(&unpack, "after");
     return unpack.status;
 }
 
@@ -130,5 +134,36 @@ psi_part_decode(const uint8_t *bytes, size_t size, struct psi_part *part_p, stru
     part_p->bytes = psi_unpack_u64(&unpack, "bytes");
     part_p->checksum = psi_unpack_u32(&unpack, "checksum", 0, UINT32_MAX);
     psi_unpack_string(&unpack, "text", part_p->text, sizeof(part_p->text));
+    return unpack.status;
+}
+
+void
+psi_refers_encode(struct psi_pack *pack, const struct psi_refers *refers)
+{
+    psi_pack_u8(pack, refers->file);
+    psi_pack_u32(pack, refers->first);
+    psi_pack_u32(pack, refers->count);
+    for (uint32_t i = 0; i < refers->count; i++) {
+        psi_pack_u64(pack, refers->bytes[i].generation);
+        psi_pack_u64(pack, refers->bytes[i].begin);
+        psi_pack_u64(pack, refers->bytes[i].end);
+    }
+}
+
+psd_status
+psi_refers_decode(const uint8_t *bytes, size_t size, struct psi_refers *refers_p,
+                  struct psd_error *err)
+{
+    struct psi_unpack unpack;
+
+    psi_unpack_init(&unpack, "EARLIER", bytes, size, err);
+    refers_p->file = psi_unpack_u8(&unpack, "file", 0, PSI_SAVED_FILES - 1);
+    refers_p->first = psi_unpack_u32(&unpack, "first", 0, UINT32_MAX);
+    refers_p->count = psi_unpack_u32(&unpack, "count", 0, PSI_EARLIER_MAX);
+    for (uint32_t i = 0; i < refers_p->count && unpack.status == PSD_OK; i++) {
+        refers_p->bytes[i].generation = psi_unpack_u64(&unpack, "generation");
+        refers_p->bytes[i].begin = psi_unpack_u64(&unpack, "begin");
+        refers_p->bytes[i].end = psi_unpack_u64(&unpack, "end");
+    }
     return unpack.status;
 }

@@ -253,7 +253,7 @@ limit_of(unsigned type)
     }
     if ((type >= 2 && type <= 7) || (type >= 10 && type <= 22) || type == 24 ||
         (type >= 31 && type <= 43) || (type >= 48 && type <= 49) || (type >= 51 && type <= 64) ||
-        (type >= 66 && type <= 68) || (type >= 70 && type <= 74)) {
+        (type >= 66 && type <= 68) || (type >= 70 && type <= 75)) {
         return 1 << 20;
     }
     return -2;
@@ -504,6 +504,7 @@ struct sample {
         struct psi_written written;
         struct psi_blocks blocks;
         struct psi_part part;
+        struct psi_refers refers;
     };
     struct psi_view_worker worker[PSI_RANKS_MAX + 1];
     struct psi_view_place place[PSI_PLACES_MAX + 1];
@@ -515,6 +516,7 @@ struct sample {
     uint64_t next[PSI_RANKS_MAX + 1];
     struct psi_mark mark[PSI_RANKS_MAX + 1];
     struct psi_order_table order_table[PSI_TABLES_MAX + 1];
+    struct psi_earlier_bytes earlier[PSI_EARLIER_MAX + 1];
     struct psi_written_table written_table[PSI_TABLES_MAX + 1];
     uint32_t block[PSI_BLOCKS_MAX + 1];
 };
@@ -570,6 +572,13 @@ prepare_written(struct sample *sample)
 {
     prepare_plain(sample);
     sample->written.table = sample->written_table;
+}
+
+static void
+prepare_refers(struct sample *sample)
+{
+    prepare_plain(sample);
+    sample->refers.bytes = sample->earlier;
 }
 
 static void
@@ -838,6 +847,8 @@ fill_order(uint64_t *random, struct sample *sample)
     struct psi_order *order = &sample->order;
 
     order->token = draw(random);
+    order->generation = draw(random);
+    order->after = draw(random);
     order->bytes[0] = draw(random);
     order->bytes[1] = draw(random);
     order->tables = draw_below(random, LIST);
@@ -864,6 +875,19 @@ fill_written(uint64_t *random, struct sample *sample)
     for (uint32_t i = 0; i < written->tables; i++) {
         written->table[i].id = draw_below(random, PSI_TABLES_MAX);
         written->table[i].updates = draw(random);
+    }
+}
+
+static void
+fill_refers(uint64_t *random, struct sample *sample)
+{
+    struct psi_refers *refers = &sample->refers;
+
+    refers->file = (uint8_t)draw_below(random, PSI_SAVED_FILES);
+    refers->first = (uint32_t)draw(random);
+    refers->count = draw_below(random, LIST);
+    for (uint32_t i = 0; i < refers->count; i++) {
+        refers->bytes[i] = (struct psi_earlier_bytes){draw(random), draw(random), draw(random)};
     }
 }
 
@@ -1187,7 +1211,7 @@ same_order(const struct sample *a, const struct sample *b)
     const struct psi_order *x = &a->order;
     const struct psi_order *y = &b->order;
     bool same = x->token == y->token && memcmp(x->bytes, y->bytes, sizeof(x->bytes)) == 0 &&
-                x->tables == y->tables;
+                x->tables == y->tables && x->generation == y->generation && x->after == y->after;
 
     for (uint32_t i = 0; same && i < x->tables; i++) {
         same = x->table[i].id == y->table[i].id &&
@@ -1210,6 +1234,16 @@ same_written(const struct sample *a, const struct sample *b)
         same = x->table[i].id == y->table[i].id && x->table[i].updates == y->table[i].updates;
     }
     return same;
+}
+
+static bool
+same_refers(const struct sample *a, const struct sample *b)
+{
+    const struct psi_refers *x = &a->refers;
+    const struct psi_refers *y = &b->refers;
+
+    return x->file == y->file && x->first == y->first && x->count == y->count &&
+           memcmp(x->bytes, y->bytes, x->count * sizeof(*x->bytes)) == 0;
 }
 
 static bool
@@ -1278,6 +1312,7 @@ static const struct kind kinds[] = {
     KIND(written, prepare_written, same_written),
     KIND(blocks, prepare_blocks, same_blocks),
     KIND(part, prepare_plain, same_plain),
+    KIND(refers, prepare_refers, same_refers),
 };
 
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };

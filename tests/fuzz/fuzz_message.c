@@ -122,6 +122,14 @@ make_blocks_lists(struct message *message)
     blocks->checksum = make_list(message, PSI_BLOCKS_MAX, sizeof(*blocks->checksum));
 }
 
+static void
+make_refers_lists(struct message *message)
+{
+    struct psi_refers *refers = &message->body.refers;
+
+    refers->bytes = make_list(message, PSI_EARLIER_MAX, sizeof(*refers->bytes));
+}
+
 #define CALLS(name, type)                                                                          \
     static void name##_encode(struct psi_pack *pack, const struct message *message)                \
     {                                                                                              \

@@ -234,8 +234,12 @@ write_pairs(const char *directory)
                                           .marked = 2,
                                           .marks = marks};
     struct psi_order_table order_table = {.id = 1, .begin = {128, 0, 256}};
-    const struct psi_order order = {
-        .token = 7, .bytes = {4096, 512}, .tables = 1, .table = &order_table};
+    const struct psi_order order = {.token = 7,
+                                    .bytes = {4096, 512},
+                                    .tables = 1,
+                                    .table = &order_table,
+                                    .generation = 2,
+                                    .after = 6};
     struct psi_written_table written_table = {.id = 1, .updates = 5};
     const struct psi_written written = {.news = PSI_WRITTEN_ALL,
                                         .bytes = {64, 64},
@@ -246,6 +250,8 @@ write_pairs(const char *directory)
     uint32_t sums[2] = {3, 4};
     const struct psi_blocks blocks = {.file = 1, .count = 2, .checksum = sums};
     const struct psi_part part = {.token = 7, .every = 1000, .text = "/shared/run7"};
+    struct psi_earlier_bytes earlier[2] = {{1, 64, 128}, {2, 128, 256}};
+    const struct psi_refers refers = {.file = 1, .count = 2, .bytes = earlier};
     const struct psi_step_state state = {.value = 9, .rank = 1, .count = 1, .add = {{1, 4, 9}}};
 
     WRITE_MESSAGE(directory, pair, &pair);
@@ -257,6 +263,7 @@ write_pairs(const char *directory)
     WRITE_SEED(directory, written, "written_failed", &failed);
     WRITE_MESSAGE(directory, blocks, &blocks);
     WRITE_MESSAGE(directory, part, &part);
+    WRITE_MESSAGE(directory, refers, &refers);
 }
 
 int

@@ -23,9 +23,13 @@ enum { PIECE_MAX_MS = 20, SLOW_PIECE_MAX_MS = 400, FAILS_PERMILLE = 3 };
 struct generation {
     struct generation *next;
     uint64_t token;
+    uint64_t number;
     uint64_t bytes[PSI_CHECKPOINT_DATA_FILES];
     uint8_t *data[PSI_CHECKPOINT_DATA_FILES];
+    uint8_t *whole[PSI_CHECKPOINT_DATA_FILES]; /* committed: with what lies in earlier ones */
+    struct psi_ranges earlier[PSI_CHECKPOINT_DATA_FILES]; /* likewise */
     bool committed;
+    bool removed; /* it is old, and none that is kept refers to it */
 };
 
 struct piece {
@@ -48,6 +52,8 @@ struct lane_side {
     struct piece *first;
     struct piece **end;
     bool finish;
+    struct psi_earlier earlier;
+    uint64_t number;
     struct lane_disk_news news;
     struct psi_manifest_file sums[PSI_CHECKPOINT_DATA_FILES];
     uint64_t bytes[PSI_CHECKPOINT_DATA_FILES];
@@ -70,7 +76,7 @@ struct saves {
     struct generation *generations;
     struct lane_side *lanes;
     struct master_side *masters;
-    uint64_t committed;
+    uint64_t begun;
 };
 
 struct saves *
@@ -90,6 +96,17 @@ find_generation(const struct saves *saves, uint64_t token)
     struct generation *generation = saves->generations;
 
     while (generation != NULL && generation->token != token) {
+        generation = generation->next;
+    }
+    return generation;
+}
+
+static struct generation *
+find_number(const struct saves *saves, uint64_t number)
+{
+    struct generation *generation = saves->generations;
+
+    while (generation != NULL && generation->number != number) {
         generation = generation->next;
     }
     return generation;
@@ -134,6 +151,32 @@ lane_fail(struct lane_side *side, const char *text)
     snprintf(side->news.text, sizeof(side->news.text), "%s", text);
 }
 
+/* Writes a piece, or refers to an earlier generation that has it. */
+static void
+write_or_refer(struct lane_side *side, struct generation *generation, const struct piece *piece)
+{
+    const uint32_t checksum =
+        psi_manifest_file_add(&side->sums[piece->kind], piece->at, piece->data, piece->bytes);
+    const struct psi_piece *known =
+        psi_earlier_find(&side->earlier, piece->kind, piece->at, piece->bytes, checksum);
+    const struct generation *old =
+        known == NULL ? NULL : find_number(side->saves, known->generation);
+    struct psi_piece there = {piece->at, side->number, (uint32_t)piece->bytes, checksum};
+
+    if (old != NULL && old->committed && !old->removed &&
+        piece->at + piece->bytes <= old->bytes[piece->kind] &&
+        memcmp(old->data[piece->kind] + piece->at, piece->data, piece->bytes) == 0) {
+        const struct psi_range range = {old->number, piece->at, piece->at + piece->bytes};
+
+        there.generation = old->number;
+        psi_assert(psi_ranges_add(&side->sums[piece->kind].earlier, range));
+    } else {
+        put(generation, piece, piece->bytes);
+    }
+    psi_earlier_add(&side->earlier, piece->kind, there);
+    side->bytes[piece->kind] += piece->bytes;
+}
+
 static void
 lane_write_first(struct lane_side *side)
 {
@@ -148,9 +191,7 @@ lane_write_first(struct lane_side *side)
         put(generation, piece, piece->bytes / 2);
         lane_fail(side, "no space left on the simulated disk");
     } else {
-        put(generation, piece, piece->bytes);
-        psi_manifest_file_add(&side->sums[piece->kind], piece->at, piece->data, piece->bytes);
-        side->bytes[piece->kind] += piece->bytes;
+        write_or_refer(side, generation, piece);
     }
     side->news.written += piece->bytes;
     free_piece(piece);
@@ -168,6 +209,9 @@ lane_event(void *object, uint64_t epoch)
     if (side->first != NULL) {
         lane_write_first(side);
     } else if (side->finish) {
+        for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+            psi_assert(psi_ranges_settle(&side->sums[kind].earlier));
+        }
         side->news.done = true;
         side->news.sums = side->sums;
         side->news.bytes = side->bytes;
@@ -210,21 +254,23 @@ lane_drop(void *self)
     side->finish = false;
     side->news = (struct lane_disk_news){0};
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
-        free(side->sums[kind].blocks);
+        psi_manifest_file_fini(&side->sums[kind]);
         side->sums[kind] = (struct psi_manifest_file){0};
         side->bytes[kind] = 0;
     }
 }
 
 static void
-lane_begin(void *self, uint64_t token, const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES])
+lane_begin(void *self, const struct psi_part_order *order)
 {
     struct lane_side *side = self;
 
     lane_drop(side);
-    side->token = token;
+    side->token = order->token;
+    side->number = order->generation;
+    psi_earlier_begin(&side->earlier, order);
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
-        psi_assert(psi_manifest_file_init(&side->sums[kind], bytes[kind]));
+        psi_assert(psi_manifest_file_init(&side->sums[kind], order->bytes[kind]));
     }
 }
 
@@ -314,7 +360,7 @@ check_table(struct saves *saves, const struct generation *files,
             const size_t bytes = plan_chunk_elements(plan, chunk) * element_bytes;
 
             memcpy(at,
-                   files->data[psi_saved_kind(part)] + generation->outline.begin[index][part] +
+                   files->whole[psi_saved_kind(part)] + generation->outline.begin[index][part] +
                        psi_chunk_first(chunk) * element_bytes,
                    bytes);
             at += bytes;
@@ -333,12 +379,11 @@ check_file(struct saves *saves, const struct generation *files,
     const struct psi_outline *outline = &generation->outline;
     struct psi_manifest_file sums = {0};
 
-    memcpy(files->data[kind], outline->head[kind], outline->head_bytes[kind]);
     psi_assert(psi_manifest_file_init(&sums, outline->bytes[kind]));
     psi_manifest_file_zeros(&sums);
     psi_manifest_file_add(&sums, 0, outline->head[kind], outline->head_bytes[kind]);
     sums.checksum ^= generation->sums[kind].checksum;
-    if (sums.checksum != psi_crc32c(0, files->data[kind], files->bytes[kind])) {
+    if (sums.checksum != psi_crc32c(0, files->whole[kind], files->bytes[kind])) {
         sim_fail(saves->job->sim, "a checkpoint is committed whose file %u is not what was told",
                  kind);
     }
@@ -348,12 +393,73 @@ check_file(struct saves *saves, const struct generation *files,
 
         sums.blocks[i] ^= generation->sums[kind].blocks[i];
         if (sums.blocks[i] !=
-            psi_crc32c(0, files->data[kind] + begin,
+            psi_crc32c(0, files->whole[kind] + begin,
                        rest < PSI_MANIFEST_BLOCK_BYTES ? rest : PSI_MANIFEST_BLOCK_BYTES)) {
             sim_fail(saves->job->sim, "a checkpoint is committed whose block %zu is damaged", i);
         }
     }
     free(sums.blocks);
+}
+
+/* The bytes of a file, wherever they lie. What it refers to is there, and a hole here. */
+static void
+make_whole(struct saves *saves, struct generation *files, struct psi_manifest_file *sums,
+           unsigned kind)
+{
+    psi_assert(psi_ranges_settle(&sums->earlier));
+    files->earlier[kind] = sums->earlier;
+    sums->earlier = (struct psi_ranges){0};
+    files->whole[kind] = malloc(files->bytes[kind]);
+    psi_assert(files->whole[kind] != NULL);
+    memcpy(files->whole[kind], files->data[kind], files->bytes[kind]);
+    for (size_t i = 0; i < files->earlier[kind].count; i++) {
+        const struct psi_range *range = &files->earlier[kind].list[i];
+        const struct generation *old = find_number(saves, range->generation);
+
+        if (old == NULL || !old->committed || old->removed || range->end > old->bytes[kind]) {
+            sim_fail(saves->job->sim, "a checkpoint refers to generation %llu, which is not there",
+                     (unsigned long long)range->generation);
+        }
+        for (uint64_t at = range->begin; at < range->end; at++) {
+            if (files->data[kind][at] != 0) {
+                sim_fail(saves->job->sim, "a checkpoint refers to bytes that it has as well");
+            }
+        }
+        memcpy(files->whole[kind] + range->begin, old->data[kind] + range->begin,
+               range->end - range->begin);
+        saves->job->sim->counters.referred++;
+    }
+}
+
+static bool
+refers_to(const struct generation *files, uint64_t number)
+{
+    for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+        for (size_t i = 0; i < files->earlier[kind].count; i++) {
+            if (files->earlier[kind].list[i].generation == number) {
+                return true;
+            }
+        }
+    }
+    return files->number == number;
+}
+
+/* Two stay, and what they refer to. */
+static void
+remove_old(struct saves *saves)
+{
+    const struct generation *kept[2] = {NULL, NULL};
+
+    for (const struct generation *files = saves->generations; files != NULL; files = files->next) {
+        if (files->committed && kept[1] == NULL) {
+            kept[kept[0] != NULL] = files; /* the newest come first */
+        }
+    }
+    for (struct generation *files = saves->generations; files != NULL; files = files->next) {
+        files->removed = files->removed ||
+                         (files->committed && kept[1] != NULL &&
+                          !refers_to(kept[0], files->number) && !refers_to(kept[1], files->number));
+    }
 }
 
 static void
@@ -364,6 +470,9 @@ commit(struct master_side *side)
 
     psi_assert(files != NULL && !files->committed);
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
+        memcpy(files->data[kind], side->generation->outline.head[kind],
+               side->generation->outline.head_bytes[kind]);
+        make_whole(saves, files, &side->generation->sums[kind], kind);
         check_file(saves, files, side->generation, kind);
     }
     for (size_t i = 0; i < side->generation->table_count; i++) {
@@ -371,7 +480,8 @@ commit(struct master_side *side)
     }
     files->committed = true;
     side->news.state = MASTER_DISK_COMMITTED;
-    side->news.generation = ++saves->committed;
+    side->news.generation = files->number;
+    remove_old(saves);
     saves->job->sim->counters.checkpoints++;
 }
 
@@ -382,6 +492,7 @@ make_files(struct master_side *side, const uint64_t bytes[PSI_CHECKPOINT_DATA_FI
 
     psi_assert(generation != NULL);
     generation->token = side->token;
+    generation->number = ++side->saves->begun;
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
         generation->bytes[kind] = bytes[kind];
         generation->data[kind] = calloc(1, bytes[kind]);
@@ -406,6 +517,7 @@ master_event(void *object, uint64_t epoch)
         commit(side);
     } else {
         side->news.state = MASTER_DISK_BEGUN;
+        side->news.generation = find_generation(side->saves, side->token)->number;
     }
     net_wake_at(side->node, 0);
 }
@@ -422,7 +534,8 @@ master_drop(void *self)
 }
 
 static void
-master_begin(void *self, uint64_t token, const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES])
+master_begin(void *self, uint64_t token, const uint64_t bytes[PSI_CHECKPOINT_DATA_FILES],
+             bool refers)
 {
     struct master_side *side = self;
 
@@ -476,6 +589,7 @@ saves_destroy(struct saves *saves)
 
         saves->lanes = side->next;
         lane_drop(side);
+        psi_earlier_fini(&side->earlier);
         free(side);
     }
     while (saves->masters != NULL) {
@@ -491,6 +605,8 @@ saves_destroy(struct saves *saves)
         saves->generations = generation->next;
         for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
             free(generation->data[kind]);
+            free(generation->whole[kind]);
+            psi_ranges_fini(&generation->earlier[kind]);
         }
         free(generation);
     }

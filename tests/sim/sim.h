@@ -50,6 +50,7 @@ struct sim_event {
     X(steps)                                                                                       \
     X(saves)                                                                                       \
     X(checkpoints)                                                                                 \
+    X(referred)                                                                                    \
     X(rounds)                                                                                      \
     X(cuts)                                                                                        \
     X(neighbour_cuts)                                                                              \

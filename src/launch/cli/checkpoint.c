@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "checkpoint/needed.h"
 #include "checkpoint/read.h"
 #include "config/options.h"
 #include "launch/cli/checkpoint_export.h"
@@ -66,6 +67,8 @@ struct finding {
     bool intact;
     uint64_t step;
     uint64_t bytes;
+    uint64_t referred; /* of these, in earlier generations ... */
+    uint64_t base;     /* ... since this one; 0: none */
     size_t tables;
     double age_s;
     struct psd_error error; /* not intact: why */
@@ -95,7 +98,15 @@ find(const char *path, int directory, struct finding *finding)
     finding->step = checkpoint->manifest.step;
     finding->tables = checkpoint->manifest.table_count;
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
-        finding->bytes += checkpoint->manifest.files[kind].bytes;
+        const struct psi_manifest_file *file = &checkpoint->manifest.files[kind];
+
+        finding->bytes += file->bytes;
+        finding->referred += psi_ranges_bytes(&file->earlier);
+        for (size_t i = 0; i < file->earlier.count; i++) {
+            if (finding->base == 0 || file->earlier.list[i].generation < finding->base) {
+                finding->base = file->earlier.list[i].generation;
+            }
+        }
     }
     for (size_t i = 0; i < checkpoint->manifest.part_count; i++) {
         finding->bytes += checkpoint->manifest.parts[i].bytes;
@@ -174,7 +185,12 @@ list(const char *path, struct psd_error *err)
             table_cell(&table, "-");
         }
         put_age(&table, finding->age_s);
-        table_cell(&table, "%s", finding->intact ? "intact" : finding->error.text);
+        if (finding->base != 0) {
+            table_cell(&table, "intact; %.1f MiB since generation %" PRIu64,
+                       (double)(finding->bytes - finding->referred) / (1 << 20), finding->base);
+        } else {
+            table_cell(&table, "%s", finding->intact ? "intact" : finding->error.text);
+        }
     }
     table_print(&table, stdout);
     table_fini(&table);
@@ -298,7 +314,7 @@ remove_generation(const struct psi_directory *directory, const struct psi_genera
            finding->intact ? "intact" : finding->error.text);
 }
 
-/* Damaged ones go only when enough intact ones are there: somebody may still want to look at them. */
+/* What those that stay refer to stays. Damaged ones go only when enough intact ones are there: somebody may still want to look at them. */
 static int
 prune(const char *path, struct psd_error *err)
 {
@@ -306,6 +322,8 @@ prune(const char *path, struct psd_error *err)
     struct psi_directory directory;
     struct psi_generations generations;
     struct findings findings;
+    struct psi_needed needed = {0};
+    uint64_t oldest = 0; /* of those that stay by themselves */
     uint32_t intact = 0;
 
     if (find_all(path, &findings, err) != PSD_OK) {
@@ -321,12 +339,19 @@ prune(const char *path, struct psd_error *err)
         free(findings.list);
         return refuse(err);
     }
+    for (size_t i = 0; i < findings.count && intact < keep; i++) {
+        if (findings.list[i].intact) {
+            psi_needed_add(&needed, &directory, findings.list[i].number);
+            intact++;
+        }
+        oldest = findings.list[i].number;
+    }
     for (size_t i = 0; i < findings.count; i++) {
-        if (intact >= keep) {
+        if (findings.list[i].number < oldest && !psi_needed_has(&needed, findings.list[i].number)) {
             remove_generation(&directory, &generations, &findings.list[i]);
         }
-        intact += findings.list[i].intact;
     }
+    psi_needed_fini(&needed);
     psi_generations_fini(&generations);
     psi_directory_close(&directory);
     free(findings.list);
