@@ -584,6 +584,49 @@ test_only_what_was_committed_is_referred_to(void **state)
     psi_earlier_fini(&earlier);
 }
 
+/* If this fails, other bytes with the same checksum are taken for those of before. */
+static void
+test_equal_checksums_are_not_enough(void **state)
+{
+    struct server_pair pair;
+    struct psi_outline outline = outline_of(2);
+    struct psi_manifest_file sums = {0};
+    const struct psi_checkpoint_shared shared = {.token = 9, .kept = 2, .refers = true};
+    struct psi_part_order order = {.token = 9, .generation = 2, .after = 1};
+    struct psi_checkpoint_writer *writer;
+    struct psi_part_writer part;
+    const uint64_t at = outline.begin[0][PSI_PART_VALUE];
+    uint32_t checksum;
+
+    pair_init(&pair, *state);
+    go_to(&pair, 1);
+    assert_int_equal(save(&pair, &psi_disk_system, 1), PSD_OK);
+    change(&pair, 0, 2);
+    memcpy(order.bytes, outline.bytes, sizeof(order.bytes));
+    assert_true(psi_manifest_file_init(&sums, outline.bytes[0]));
+    checksum = psi_manifest_file_add(&sums, at, pair.values[0], PIECE);
+    psi_manifest_file_fini(&sums);
+    psi_earlier_add(&pair.earlier[0], PSI_CHECKPOINT_PARAMS,
+                    (struct psi_piece){at, 1, PIECE, checksum}); /* as if it were the same */
+    pair.earlier[0].next[0].list[0] = pair.earlier[0].next[0].list[3];
+    pair.earlier[0].next[0].count = 1;
+    psi_earlier_begin(&pair.earlier[0], &order);
+    assert_non_null(psi_earlier_find(&pair.earlier[0], PSI_CHECKPOINT_PARAMS, at, PIECE, checksum));
+    assert_int_equal(psi_checkpoint_writer_share(&psi_disk_system, *state, outline.bytes, &shared,
+                                                 &writer, NULL),
+                     PSD_OK);
+    assert_int_equal(
+        psi_part_writer_init(&part, &psi_disk_system, *state, &order, &pair.earlier[0], NULL),
+        PSD_OK);
+    assert_int_equal(psi_part_write(&part, PSI_CHECKPOINT_PARAMS, at, pair.values[0], PIECE, NULL),
+                     PSD_OK);
+    assert_int_equal(part.referred[PSI_CHECKPOINT_PARAMS].count, 0);
+    psi_part_writer_fini(&part);
+    psi_checkpoint_writer_destroy(writer);
+    psi_outline_fini(&outline);
+    pair_fini(&pair);
+}
+
 #define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, make_directory, remove_directory)
 
 int
@@ -595,6 +638,7 @@ main(void)
         IN_DIRECTORY(test_damage_is_found_wherever_it_is),
         IN_DIRECTORY(test_damage_to_a_base_is_found_in_all_that_need_it),
         IN_DIRECTORY(test_crash_at_every_call),
+        IN_DIRECTORY(test_equal_checksums_are_not_enough),
         cmocka_unit_test(test_only_what_was_committed_is_referred_to),
     };
 

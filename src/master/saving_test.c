@@ -19,7 +19,8 @@ enum { SERVERS = 2 };
 static struct {
     uint64_t token;
     uint64_t bytes[PSI_CHECKPOINT_DATA_FILES];
-    bool refers;
+    bool refers;           /* what was begun last ... */
+    bool committed_refers; /* ... and what was committed last */
     unsigned begun;
     unsigned dropped;
     struct master_generation *committed; /* owned */
@@ -43,6 +44,7 @@ commit(void *self, struct master_generation *generation)
     (void)self;
     master_generation_destroy(disk.committed);
     disk.committed = generation;
+    disk.committed_refers = disk.refers;
     disk.news.state = MASTER_DISK_BUSY;
 }
 
@@ -233,6 +235,96 @@ test_a_lane_that_is_past_the_step_gets_a_later_one(void **state)
     assert_true(second.seq > first.seq);
     has_written(bed, 1, first.seq, half(bed)); /* of the order before: counts for nothing */
     assert_int_equal(bed->master->saving.left, SERVERS);
+    stop(bed);
+}
+
+/* Commits one checkpoint, from its beginning on. */
+static void
+commit_one(struct master_bed *bed)
+{
+    struct psi_frame frame;
+
+    pass_ms(bed, 1100, NULL);
+    disk_says(bed, MASTER_DISK_BEGUN);
+    all_have_reached(bed, (const uint64_t[]){1, 1});
+    for (unsigned lane = 0; lane < SERVERS; lane++) {
+        (void)hear_order(bed, lane, &frame);
+    }
+    for (unsigned lane = 0; lane < SERVERS; lane++) {
+        has_written(bed, lane, frame.seq, half(bed));
+    }
+    disk_says(bed, MASTER_DISK_COMMITTED);
+    for (unsigned lane = 0; lane < SERVERS; lane++) {
+        assert_int_equal(hear_order(bed, lane, &frame).tables, 0); /* it is over */
+    }
+}
+
+/* If this fails, all is written each time, or generations refer to more and more of them. */
+static void
+test_one_of_eight_has_all_in_its_own_files(void **state)
+{
+    struct master_bed *bed = start(1000, 0);
+
+    (void)state;
+    for (unsigned i = 0; i < 18; i++) {
+        commit_one(bed);
+        assert_int_equal(disk.committed_refers, i % 8 != 0);
+    }
+    stop(bed);
+}
+
+/* If this fails, a generation that is gone fails all that come after it, too. */
+static void
+test_after_a_failure_all_is_written(void **state)
+{
+    struct master_bed *bed = start(1000, 0);
+
+    (void)state;
+    commit_one(bed);
+    pass_ms(bed, 1100, NULL);
+    assert_true(disk.refers);
+    disk_says(bed, MASTER_DISK_FAILED);
+    commit_one(bed);
+    assert_false(disk.committed_refers);
+    commit_one(bed);
+    assert_true(disk.committed_refers);
+    stop(bed);
+}
+
+static void
+say_earlier(struct master_bed *bed, uint64_t number, uint64_t generation, uint64_t begin)
+{
+    struct psi_earlier_bytes bytes = {generation, begin, begin + 1};
+    uint8_t body[128];
+    struct psi_pack pack;
+
+    psi_pack_init(&pack, body, sizeof(body));
+    psi_refers_encode(&pack, &(struct psi_refers){.count = 1, .bytes = &bytes});
+    say(bed, bed->lane[0], (struct psi_frame){.type = PSI_FRAME_EARLIER, .seq = number}, &pack);
+}
+
+/* If this fails, what a lane refers to is lost or counts twice; or a broken lane makes a generation refer
+ * to one that is not there. */
+static void
+test_what_is_referred_to_is_checked(void **state)
+{
+    struct master_bed *bed = start(1000, 0);
+    struct psi_frame frame;
+
+    (void)state;
+    commit_one(bed);
+    pass_ms(bed, 1100, NULL);
+    disk.news.generation = 2;
+    disk_says(bed, MASTER_DISK_BEGUN);
+    all_have_reached(bed, (const uint64_t[]){1, 1});
+    (void)hear_order(bed, 0, &frame);
+    say_earlier(bed, frame.seq, 1, 70);
+    say_earlier(bed, frame.seq, 1, 70); /* said twice */
+    assert_int_equal(bed->master->saving.generation->sums[0].earlier.count, 1);
+    assert_int_equal(bed->master->saving.place[0].earlier[0], 1);
+    bed->master->saving.place[0].earlier[0] = 0;
+    say_earlier(bed, frame.seq, 2, 80); /* itself */
+    assert_true(logged(bed, "EARLIER: bytes 80 to 81 of generation 2 of 2"));
     stop(bed);
 }
 
@@ -565,6 +657,9 @@ main(void)
         cmocka_unit_test(test_a_checkpoint_is_committed_when_all_have_written),
         cmocka_unit_test(test_a_lane_that_is_past_the_step_gets_a_later_one),
         cmocka_unit_test(test_a_full_disk_is_told_of_once),
+        cmocka_unit_test(test_one_of_eight_has_all_in_its_own_files),
+        cmocka_unit_test(test_after_a_failure_all_is_written),
+        cmocka_unit_test(test_what_is_referred_to_is_checked),
         cmocka_unit_test(test_a_new_table_begins_it_anew),
         cmocka_unit_test(test_an_urgent_one_is_of_the_next_step),
         cmocka_unit_test(test_an_urgent_one_waits_for_the_job_to_be_whole),

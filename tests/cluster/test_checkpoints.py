@@ -31,11 +31,11 @@ def manifests(directory):
     return {int(path.stem.split("-")[1]) for path in directory.glob("manifest-*.json")}
 
 
-def ordered(job, step, servers=2):
+def ordered(job, step, servers=2, tables=2):
     """Do all servers know that they shall save that step of both tables? One that is past when they hear it is left
     out."""
     logs = list(job.directory.glob("logs/*/server*.log"))
-    return len(logs) == servers and all(f"CHECKPOINT-ORDERED step {step}, 2 tables" in path.read_text() for path in logs)
+    return len(logs) == servers and all(f"CHECKPOINT-ORDERED step {step}, {tables} tables" in path.read_text() for path in logs)
 
 
 def master_says(job, text):
@@ -150,6 +150,63 @@ def test_every_kind_of_table_goes_on(tmp_path):
     assert steps_of(tmp_path / "saved") == {1: 70}
     assert "begins at 70 70" in jobs[1].stdout()
     assert saved_digests(tmp_path / "resumed" / "end") == saved_digests(tmp_path / "whole" / "end")
+
+
+# Of four chunks and a bit only the first ever changes; its gradient is of one element.
+FROZEN = """
+import array, os, time
+import psdlib
+context = psdlib.Context()
+count, steps = 4 * 65536 + 100, 45
+table = context.table("frozen", [count], rule=psdlib.SGD, rule_args={"learning_rate": 0.5}, init=psdlib.UNIFORM, init_value=1.0)
+values = array.array("f", [0]) * count
+gradient = array.array("f", [0.0]) * count
+print("begins at", table.step(), flush=True)
+for step in range(table.step(), steps):
+    deadline = time.monotonic() + 60
+    while step % 10 == 1 and not os.path.exists(f"hold{step}"):
+        assert time.monotonic() < deadline, f"hold{step}: nobody made it"
+        time.sleep(0.01)
+    gradient[3] = 1.0 + step
+    table.push_pull(step, gradient, values).wait()
+if context.rank == 0:
+    context.save("end", steps)
+context.close()
+"""
+
+
+def test_what_did_not_change_is_not_written_again(tmp_path):
+    """If this fails, a checkpoint of a large table of which little changes takes the time and the space of all of it; or what refers to
+    earlier checkpoints is not shown, exported, pruned or resumed from as if it were whole."""
+    saved = tmp_path / "saved"
+    options = ["--page", "off", "--workers", 2, "--lanes", 1, "--log_level", "debug"]
+    job = Job(tmp_path / "whole", *options, "--servers", 2, "--checkpoint", saved, "--checkpoint_every", "10steps", "--", sys.executable,
+              "-c", FROZEN)
+    for number, step in enumerate([1, 11, 21, 31, 41]):
+        go_on(job, step, lambda: number in {0} | manifests(saved) and (step > 40 or ordered(job, step + 9, tables=1)),
+              f"generation {number}")
+    ended_well(job)
+    steps = steps_of(saved)
+    newest = max(steps)
+    assert steps[newest] == 40 and 1 in steps and (saved / "params-1.safetensors").exists()  # the others refer to it
+    changed = saved / f"params-{newest}.changes"
+    assert changed.stat().st_blocks * 512 < 400000 < (saved / "params-1.safetensors").stat().st_blocks * 512
+    listed = checkpoint("list", saved, cwd=tmp_path).stdout
+    assert re.search(rf"^{newest} .*intact; 0.3 MiB since generation 1", listed, re.MULTILINE), listed
+    assert checkpoint("export", saved, tmp_path / "out.safetensors", cwd=tmp_path).returncode == 0
+    pruned = checkpoint("prune", "--keep", 1, saved, cwd=tmp_path)
+    assert pruned.returncode == 0 and "generation 1 " not in pruned.stdout, pruned.stdout
+    assert checkpoint("verify", saved, cwd=tmp_path).returncode == 0
+    (tmp_path / "resumed").mkdir()
+    (tmp_path / "resumed" / "hold41").touch()
+    resumed = ended_well(Job(tmp_path / "resumed", *options, "--servers", 3, "--resume", saved, "--", sys.executable, "-c", FROZEN))
+    assert "begins at 40" in resumed.stdout()
+    assert saved_digests(tmp_path / "resumed" / "end") == saved_digests(tmp_path / "whole" / "end")
+    data = bytearray((saved / "params-1.safetensors").read_bytes())
+    data[-1] ^= 1
+    (saved / "params-1.safetensors").write_bytes(data)
+    result = checkpoint("verify", saved, cwd=tmp_path)
+    assert result.returncode == 3 and result.stdout.count("damaged") == result.stdout.count("generation ")
 
 
 def test_what_a_worker_saves_is_the_same_file(checkpointed, tmp_path):

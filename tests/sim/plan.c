@@ -486,6 +486,12 @@ draw_checkpoints(struct plan *plan, struct rng *rng)
         plan->checkpoint_ms = rng_between(rng, 1, 300);
     }
     plan->snapshot_bytes = rng_chance(rng, 40) ? 1 : 0;
+    /* Some tables change so little that their values stay: later checkpoints refer to earlier ones. */
+    for (unsigned i = 0; i < plan->table_count; i++) {
+        if (plan->table[i].rule.learning_rate > 0 && rng_chance(rng, 40)) {
+            plan->table[i].rule.learning_rate = 1e-30;
+        }
+    }
 }
 
 /* Not where rounds leave workers out: such a job cannot be joined. */
