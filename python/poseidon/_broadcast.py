@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import _elastic
 from ._errors import InvalidError, MismatchError
 from ._memory import elements
 from ._table import Table
@@ -73,11 +74,24 @@ class Broadcaster:
                                 f"here it is {mine['root']}") from None
 
 
+def _among_members(group: Any, array: Any, found: np.ndarray, root: int) -> Any:
+    """Where workers come and go. The root is one of those that are here."""
+    came = group.broadcast(np.ascontiguousarray(found).tobytes(), root)
+    values = np.frombuffer(came, found.dtype).reshape(found.shape)
+    if not found.flags.writeable:
+        return values.copy()
+    found[...] = values
+    return array if isinstance(array, np.ndarray) or hasattr(array, "__dlpack__") else found
+
+
 def broadcast(context: Context, array: Any, root: int, name: str) -> Any:
     """Every worker calls it with arrays of one type and shape. Where the array is not the root's it
     is overwritten, and returned; a new one is returned for what cannot be written."""
     what = f"broadcast {name}"
     found, dtype = elements(what, array)
+    group = _elastic.current()
+    if group is not None and group.context is context:
+        return _among_members(group, array, found, root)
     if not 0 <= root < context.size:
         raise InvalidError(f"{what}: root {root}, the job has ranks 0 to {context.size - 1}")
     if context._broadcaster is None:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
 
+from . import _elastic
 from ._blocking import Calls
-from ._errors import ClosedError, ForkedError, StateError
+from ._errors import ClosedError, ForkedError, RefusedError, StateError
 from ._future import Future
 from ._leaving import failing, keep_to_the_end, watch_exit
 from ._library import FOREVER, OK, ROLES, STATES, NodeInfo, OpenArgs, check, library
@@ -365,7 +366,8 @@ _open_contexts: set[Context] = set()
 _default: Context | None = None
 
 
-# Packages whose models are with the workers: one that came later would have another. See docs/elastic.md.
+# Packages whose models are with the workers: one that came later would have another, unless the program gives it the others'
+# (poseidon.elastic). See docs/elastic.md.
 _KEEPERS = {"poseidon.torch", "poseidon.tensorflow", "poseidon.jax", "poseidon.keras"}
 
 
@@ -381,9 +383,15 @@ def init(master_address: str | None = None, rank: int | str | None = None, **set
             return _default
         raise StateError("poseidon.init was called before in this process: close() first, or open "
                          "another poseidon.Context")
-    if sys.modules.keys() & _KEEPERS:
+    if not _elastic.look_for_use(sys._getframe(1)) and sys.modules.keys() & _KEEPERS:
         os.environ.setdefault("PSD_JOIN", "off")
-    _default = Context(master_address, rank, **settings)
+    try:
+        _default = Context(master_address, rank, **settings)
+    except RefusedError as error:
+        if "(setting join)" not in str(error):
+            raise
+        raise RefusedError(f"{error}. To let workers come and go, a program uses poseidon.elastic (docs/elastic.md); any other is "
+                           "run again as a whole, from its last checkpoint (psd_run --restart_scope=group)") from None
     return _default
 
 

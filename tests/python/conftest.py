@@ -105,3 +105,22 @@ def run(start):
         return [job.log(f"worker{rank}").decode().splitlines() for rank in range(workers)]
 
     return complete
+
+
+@pytest.fixture
+def elastic_job(tmp_path, secret_file):
+    """Starts jobs whose workers come and go. Afterwards nothing is left of them."""
+    from elastic_jobs import Job as ElasticJob  # which needs this file
+
+    jobs = []
+
+    def begin(workers, *rules, **options):
+        directory = tmp_path / f"job{len(jobs)}"
+        directory.mkdir()
+        jobs.append(ElasticJob(directory, secret_file, workers, *rules, **options))
+        return jobs[-1]
+
+    yield begin
+    for each in jobs:
+        each.kill_all()
+        each.expect_nothing_left()

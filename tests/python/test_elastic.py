@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""poseidon.elastic with real processes: workers are killed, started and asked to leave while they train. The script
+elastic/counting.py counts in the sums which samples were in them."""
+
+import pathlib
+import random
+import re
+import signal
+
+import pytest
+
+from elastic_jobs import ended
+
+HERE = pathlib.Path(__file__).resolve().parent
+COUNTING = HERE / "elastic" / "counting.py"
+
+
+def test_a_worker_dies_and_one_comes(elastic_job):
+    """If this fails, samples are lost or counted twice when a worker dies or comes, or the models of workers part."""
+    made = elastic_job(3)
+    gate = made.directory / "gate"
+    workers = made.begin_all(COUNTING, "--samples", 1501, "--batch", 7, "--hold", f"40:{gate}")
+    workers[0].wait_for_output("holding 40")
+    made.kill(workers[1])
+    newcomer = made.begin(COUNTING, "--samples", 1501, "--batch", 7)
+    made.daemons[0].wait_for_output("worker 3 counts from")
+    gate.touch()
+    done = ended([workers[0], workers[2], newcomer])
+    assert len(set(done)) == 1 and "seen 3002" in done[0]
+    assert re.search(r"begin epoch 0 step 4\d worker 2 of 3 members \(0, 2, 3\)", newcomer.output())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_they_come_and_go_at_random(elastic_job, seed):
+    """If this fails, a step that a worker died in is counted in part, samples are lost, or a job hangs when many things happen
+    at once: deaths in the middle of steps, of synchronizing and of joining."""
+    chance = random.Random(seed)
+    made = elastic_job(4)
+    samples = chance.choice((2003, 140_001))  # in one chunk, or in several
+    common = ("--samples", samples, "--batch", samples // 300, "--epochs", 3, "--commit-every", chance.choice((1, 1, 5)))
+    steps = sorted(chance.sample(range(3, 200), 5))
+    gates = [(step, made.directory / f"gate{step}") for step in steps]
+    holds = [word for step, gate in gates for word in ("--hold", f"{step}:{gate}")]
+    workers = made.begin_all(COUNTING, *common, *holds)
+    alive = list(workers)
+    for number, (step, gate) in enumerate(gates):
+        workers[0].wait_for_output(f"holding {step}", 60)
+        comes, dies = chance.choice(((True, False), (False, True), (True, True)))
+        if comes:
+            alive.append(made.begin(COUNTING, *common))
+            if chance.random() < 0.7:
+                alive[-1].wait_for_output("here", 60)
+        victim = chance.choice(alive[1:]) if dies and len(alive) > 2 else None
+        if victim is not None and chance.random() < 0.5:
+            made.kill(victim)
+        gate.touch()
+        if victim is not None:
+            if victim.process.poll() is None:
+                made.kill(victim)
+            alive.remove(victim)
+    done = ended(alive)
+    assert len(set(done)) == 1 and f"seen {3 * samples}" in done[0], done
+
+
+def test_one_is_asked_to_leave(elastic_job):
+    """If this fails, SIGTERM ends a worker in the middle of a step, or others take it for dead, or wait for it."""
+    made = elastic_job(3)
+    gate = made.directory / "gate"
+    workers = made.begin_all(COUNTING, "--samples", 901, "--hold", f"20:{gate}")
+    workers[0].wait_for_output("holding 20")
+    workers[0].signal(signal.SIGTERM)  # the one that has the state
+    gate.touch()
+    assert workers[0].wait() == 0
+    assert "worker 0 leaves: as it was asked to" in workers[0].output()
+    done = ended(workers[1:])
+    assert len(set(done)) == 1
+    log = made.daemons[0].output()
+    assert "MEMBER-DONE worker 0 done" in log and "MEMBER-LOST" not in log
+
+
+def test_the_training_ends_before_one_is_taken_in(elastic_job):
+    """If this fails, a worker that comes too late waits for ever, or fails the job."""
+    made = elastic_job(2)
+    gate = made.directory / "gate"
+    arguments = ("--samples", 200, "--epochs", 1, "--commit-every", 1000)
+    workers = made.begin_all(COUNTING, *arguments, "--hold", f"5:{gate}")
+    workers[0].wait_for_output("holding 5")
+    newcomer = made.begin(COUNTING, *arguments)
+    newcomer.wait_for_output("here")
+    gate.touch()
+    assert len(set(ended(workers))) == 1
+    assert newcomer.wait() == 0
+    assert "ended" in newcomer.output() and "before they took" in newcomer.output() and "begin" not in newcomer.output()
+
+
+def test_all_that_had_the_model_are_gone(elastic_job):
+    """If this fails, a worker that was about to get the model begins without one, or waits for ever."""
+    made = elastic_job(1)
+    gate = made.directory / "gate"
+    worker = made.begin(COUNTING, "--samples", 300, "--hold", f"5:{gate}", rank=0)
+    worker.wait_for_output("holding 5")
+    newcomer = made.begin(COUNTING, "--samples", 300)
+    newcomer.wait_for_output("here")
+    made.daemons[0].wait_for_output("worker 1 counts from")
+    made.kill(worker)
+    assert newcomer.wait(60) == 1
+    assert "all workers that had the model are gone" in newcomer.output() and "psd_run --resume" in newcomer.output()
+
+
+def test_a_newcomer_with_another_model(elastic_job):
+    """If this fails, a worker with other parameters holds up those that train, and nobody says why."""
+    made = elastic_job(2)
+    gate = made.directory / "gate"
+    workers = made.begin_all(COUNTING, "--samples", 400, "--hold", f"5:{gate}")
+    workers[0].wait_for_output("holding 5")
+    newcomer = made.begin(COUNTING, "--samples", 401)
+    newcomer.wait_for_output("here", 60)
+    gate.touch()
+    assert newcomer.wait(60) == 1
+    assert "trains another number of parameters than the job does" in newcomer.output()
+    assert len(set(ended(workers))) == 1
+
+
+def test_workers_that_do_different_things(elastic_job):
+    """If this fails, a program that decides by its rank hangs, or trains something else, and nobody says why."""
+    made = elastic_job(2)
+    script = made.directory / "parting.py"
+    script.write_text("""
+import numpy as np
+import poseidon
+from poseidon import elastic
+
+poseidon.init()
+gradient = np.zeros(10, np.float32)
+elastic.use([gradient])
+
+
+@elastic.run
+def train(state):
+    elastic.average([gradient])
+    if elastic.rank() == 0:
+        return
+    elastic.average([gradient])
+
+
+train(elastic.State(epoch=0))
+""")
+    workers = made.begin_all(script)
+    assert [worker.wait() for worker in workers] == [1, 1]
+    assert "worker 0 has ended its training (elastic.run), worker 1 gives gradients: all must do the same" in workers[1].output()
+    assert "worker 1 gives gradients, worker 0 has ended its training" in workers[0].output()
+
+
+def test_a_plain_script_is_not_joined(elastic_job, tmp_path):
+    """If this fails, a worker joins a script whose model it cannot get, or is not told what to do instead."""
+    made = elastic_job(1)
+    gate = made.directory / "gate"
+    first = made.begin(COUNTING, "--samples", 300, "--hold", f"5:{gate}", rank=0)
+    first.wait_for_output("holding 5")
+    plain = tmp_path / "plain.py"
+    plain.write_text("import sys\nimport types\nsys.modules['poseidon.torch'] = types.ModuleType('torch')\n"
+                     "import poseidon\nposeidon.init()\n")
+    second = made.begin(plain)
+    assert second.wait() == 1
+    assert "cannot join it" in second.output() and "poseidon.elastic" in second.output()
+    gate.touch()
+    ended([first])
+
+
+def test_a_newcomer_with_a_model_of_the_same_size(elastic_job):
+    """If this fails, a worker whose parameters have other shapes, or another order, adds its gradients to those of others."""
+    made = elastic_job(1)
+    gate = made.directory / "gate"
+    common = ("--samples", 300)
+    worker = made.begin(COUNTING, *common, "--hold", f"5:{gate}", rank=0)
+    worker.wait_for_output("holding 5")
+    other = made.directory / "other.py"
+    other.write_text(COUNTING.read_text().replace("elastic.use([np.zeros(args.samples, np.float32)])",
+                                                  "elastic.use([np.zeros((2, args.samples // 2), np.float32)])"))
+    newcomer = made.begin(other, *common)
+    made.daemons[0].wait_for_output("worker 1 counts from")
+    gate.touch()
+    assert newcomer.wait(60) == 1
+    assert "worker 0 has other parameters to train (their number, shapes or types)" in newcomer.output()
+    ended([worker])
+
+
+def test_a_worker_that_dies_in_the_middle_of_a_step_is_in_none_of_it(elastic_job):
+    """If this fails, a part of a dead worker's gradient counts in a step, and the rest of it does not."""
+    made = elastic_job(3)
+    script = made.directory / "half.py"
+    script.write_text("""
+import os
+import signal
+import numpy as np
+import poseidon
+from poseidon import _elastic, elastic
+from poseidon.elastic.control import Kind
+
+poseidon.init()
+mine = 10.0 ** poseidon.rank()
+gradients = [np.zeros(70_000, np.float32), np.zeros(10, np.float64)]
+elastic.use(gradients)
+
+
+def give_one_of_two(group):
+    '''The sums of the first table are there, so its rounds have closed with this worker. The second one gets nothing.'''
+    group.begin(Kind.GRADIENTS, samples=1, batch_size=1)
+    part, = group.wire._parts["float32"]
+    part.push(np.full(70_000, mine, np.float32), 1.0, group.wire._marks["float32"].of([group.rank]))
+    part.wait()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@elastic.run
+def train(state):
+    while state.step < 6:
+        if state.step == 3 and poseidon.rank() == 1:
+            give_one_of_two(_elastic.current())
+        for gradient in gradients:
+            gradient[:] = mine
+        elastic.average(gradients)
+        found = {float(value) for gradient in gradients for value in np.unique(gradient)}
+        print("step", state.step, sorted(found), flush=True)
+        state.step += 1
+        state.commit()
+    print("DONE", state.step)
+
+
+train(elastic.State(step=0))
+poseidon.close()
+""")
+    workers = made.begin_all(script)
+    assert workers[1].wait(60) == 137
+    ended([workers[0], workers[2]])
+    for worker in (workers[0], workers[2]):
+        assert re.findall(r"step (\d) \[(.*)\]", worker.output()) == [(str(step), "37.0" if step < 3 else "50.5") for step in range(6)]
