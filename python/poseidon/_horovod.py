@@ -18,8 +18,6 @@ _EQUAL_MACHINES = "where machines have equally many workers"
 
 # What Horovod has and this has not: what to do instead.
 _MISSING = {
-    "elastic": "the number of workers is that of the job; save checkpoints, and let psd_run restart all "
-               "workers when one dies (--restart=on-failure --restart_scope=group)",
     "ProcessSet": _ALL_WORKERS, "add_process_set": _ALL_WORKERS, "remove_process_set": _ALL_WORKERS,
     "process_set_included_op": _ALL_WORKERS,
     "PartialDistributedOptimizer": "use DistributedOptimizer",

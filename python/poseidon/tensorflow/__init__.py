@@ -14,8 +14,8 @@ hvd), and in poseidon.tensorflow.keras. Keras is imported with what needs it."""
 import importlib
 from typing import Any
 
-from .. import (_horovod, barrier, close, global_step, init, is_initialized, local_rank, local_size, rank,
-                report, size)
+from .. import _horovod, close, global_step, init, is_initialized, local_rank, local_size, report
+from .._elastic import barrier, rank, size
 from .._horovod import (Adasum, Average, Compression, Max, Min, Product, Sum, ccl_built, cuda_built,
                         ddl_built, global_process_set, gloo_built, gloo_enabled, mpi_built,
                         mpi_enabled, mpi_threads_supported, nccl_built, rocm_built)
@@ -38,6 +38,8 @@ __all__ = ["Adasum", "Average", "Compression", "Max", "Min", "Product", "Sum", "
 
 def __getattr__(name: str) -> Any:
     """What is built on Keras or on sessions; what Horovod has, and this has not, says what to do."""
+    if name == "elastic":
+        return importlib.import_module(".elastic", __name__)
     if name in _LATER:
         return getattr(importlib.import_module(f".{_LATER[name]}", __name__), name)
     raise _horovod.absent(__name__, name)

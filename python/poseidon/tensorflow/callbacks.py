@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import poseidon
 
+from .. import _elastic
 from .. import broadcast as broadcast_array
 from .._horovod import check_process_set
 from . import ops
@@ -25,7 +26,7 @@ def broadcast_variables(variables: Any, root_rank: int = 0, process_set: Any = N
     if not tf.executing_eagerly():
         return tf.group(*(variable.assign(ops.broadcast(variable, root_rank)) for variable in variables
                           if variable.dtype != tf.string))
-    poseidon.barrier(TIMEOUT_MS)  # workers prepare their data before, and need not be done together
+    _elastic.barrier(TIMEOUT_MS)  # workers prepare their data before, and need not be done together
     variables = list(variables)
     for number, variable in enumerate(variables):
         value = np.array(variable.numpy(), order="C")
@@ -33,7 +34,7 @@ def broadcast_variables(variables: Any, root_rank: int = 0, process_set: Any = N
             continue  # text
         got = broadcast_array(value, root_rank,
                               f"variable {number} of {len(variables)} ({_kind(variable)})")
-        if poseidon.rank() != root_rank:
+        if _elastic.rank() != root_rank:
             variable.assign(got)
     return None
 
@@ -48,6 +49,10 @@ def average_values(values: dict[str, float], name: str) -> dict[str, float]:
     """The means over all workers, for the keys that every worker has in this order."""
     if not values:
         return {}
+    group = _elastic.current()
+    if group is not None:
+        found = group.reduce(np.array([values[key] for key in sorted(values)], np.float64), True)
+        return dict(zip(sorted(values), map(float, found)))
     table = f"tensorflow.{name}.{len(values)}"
     context = poseidon.context()
     found = context._tables.get(table) or poseidon.Table(
@@ -110,14 +115,14 @@ class LearningRateWarmupCallback(keras.callbacks.Callback):
             return  # the rate is somebody else's now
         steps = self._steps or self.params.get("steps") or 1
         progress = min(1.0, (self._epoch + batch / steps) / self._epochs)
-        begin = self._initial / poseidon.size()
+        begin = self._initial / _elastic.size()
         self.model.optimizer.learning_rate = begin + (self._initial - begin) * progress
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """The end of the warm-up."""
         if epoch + 1 >= self._epochs > epoch:
             self.model.optimizer.learning_rate = self._initial
-            if self._verbose and poseidon.rank() == 0:
+            if self._verbose and _elastic.rank() == 0:
                 print(f"learning rate {self._initial} after {epoch + 1} epochs", flush=True)
 
 
@@ -126,10 +131,10 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """With save_freq in steps."""
-        if poseidon.rank() == 0:
+        if _elastic.rank() == 0:
             super().on_train_batch_end(batch, logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """With save_freq="epoch"."""
-        if poseidon.rank() == 0:
+        if _elastic.rank() == 0:
             super().on_epoch_end(epoch, logs)

@@ -12,7 +12,8 @@ import tensorflow as tf
 
 import poseidon
 
-from . import ops
+from .. import _elastic
+from . import elastic_ops, ops
 
 PRIORITY_MAX = 255
 
@@ -27,11 +28,15 @@ class Averager:
         self.share: Any = None  # this worker's samples of the step, in batches of the usual size
         self.scale: Any = 1.0  # of the means, where there is a share
         self.digest: Any = None  # a number that is to be compared, where there is a share
+        self.factor = 1.0  # of the means where workers come and go
         self.told: Any = None  # sums over all workers: 1, shares, digests, their squares
 
     def average(self, gradients: Sequence[Any], variables: Sequence[Any] = ()) -> list[Any]:
         """The means. What has no gradient (None) has none on any worker. The shape of a gradient is
         that of its variable, also where a graph does not know it (Dense on three dimensions, say)."""
+        if _elastic.current() is not None:
+            means = elastic_ops.average(gradients, variables or gradients)
+            return means if self.factor == 1 else [None if mean is None else mean * tf.cast(self.factor, mean.dtype) for mean in means]
         if self._name is None:
             self._name = ops._tables.next_name("tensorflow.gradients")
         share = None if self.share is None else self._mean_share()

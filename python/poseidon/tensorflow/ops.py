@@ -17,8 +17,10 @@ from tensorflow.python.framework import auto_control_deps
 
 import poseidon
 
+from .. import _elastic
 from .._errors import InvalidError, LibraryError
 from .._library import library as libpsd
+from . import elastic_ops
 
 # A function's operations with a state run one after the other, in the order of the program. For those
 # that meet other workers that would be a deadlock: workers may have different orders, and it would
@@ -138,6 +140,8 @@ def average_gradient(tensor: Any, group: str, name: str, priority: int, timeout_
 def _push_pull(tensor: Any, name: str | None, reduce: str, priority: int, timeout_ms: int,
                group: str | None = None) -> tf.Tensor:
     tensor = tf.convert_to_tensor(tensor)
+    if _elastic.current() is not None:
+        return elastic_ops.reduce(tensor, reduce == "mean")
     name = name or _tables.next_name("tensorflow.push_pull")
     shape = _static_shape(f"push_pull {name}", tensor)
     if math.prod(shape) == 0:
@@ -173,6 +177,8 @@ def broadcast(tensor: Any, root: int = 0, name: str | None = None, *,
               timeout_ms: int = TIMEOUT_MS) -> tf.Tensor:
     """The root's tensor on every worker, bit for bit, of any numeric type."""
     tensor = tf.convert_to_tensor(tensor)
+    if _elastic.current() is not None:
+        return elastic_ops.broadcast(tensor, root)
     name = name or _tables.next_name("tensorflow.broadcast")
     if not 0 <= root < poseidon.size():
         raise InvalidError(f"broadcast {name}: root {root}, the job has ranks 0 to "

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import poseidon
 
-from .. import _horovod
+from .. import _elastic, _horovod
 from .._errors import InvalidError
 from .._horovod import Average, Compression, Max, Min, Product, Sum
 from . import ops
@@ -35,6 +35,9 @@ class Reducer(Averager):
 
     def __init__(self, op: str = Average, half: bool = False, factor: float = 1.0):
         super().__init__()
+        if op == Sum and _elastic.is_declared():
+            raise InvalidError("op=Sum is not for programs whose workers come and go (elastic): use op=Average")
+        self.factor = factor
         self._half, self._factor = half, factor * (poseidon.size() if op == Sum else 1)
 
     def _average(self, tensor: tf.Tensor, name: Any, priority: int) -> tf.Tensor:
@@ -105,12 +108,12 @@ def allgather(tensor: Any, name: str | None = None, process_set: Any = None) -> 
                            "tensor[tf.newaxis]")
     if not tf.executing_eagerly():
         return tf.concat([ops.broadcast(tensor, root, f"allgather.{name}.{root}" if name else None)
-                          for root in range(poseidon.size())], 0)
+                          for root in range(_elastic.size())], 0)
     mine = np.ascontiguousarray(tensor.numpy())
     parts = []
-    for root in range(poseidon.size()):
+    for root in range(_elastic.size()):
         rows = int(poseidon.broadcast(np.array([len(mine)]), root, "rows")[0])
-        part = mine if root == poseidon.rank() else np.zeros((rows, *mine.shape[1:]), mine.dtype)
+        part = mine if root == _elastic.rank() else np.zeros((rows, *mine.shape[1:]), mine.dtype)
         parts.append(poseidon.broadcast(part, root, name or "allgather"))
     return tf.convert_to_tensor(np.concatenate(parts))
 
@@ -130,5 +133,5 @@ def broadcast_object(value: Any, root_rank: int = 0, name: str | None = None) ->
     unpickled."""
     text = np.frombuffer(json.dumps(value).encode(), np.uint8).copy()
     length = poseidon.broadcast(np.array([text.size]), root_rank, "length")
-    mine = text if poseidon.rank() == root_rank else np.zeros(int(length[0]), np.uint8)
+    mine = text if _elastic.rank() == root_rank else np.zeros(int(length[0]), np.uint8)
     return json.loads(bytes(poseidon.broadcast(mine, root_rank, name or "object")))

@@ -9,13 +9,14 @@
 
 Horovod's names are here, too: `import poseidon.torch as hvd`. See docs/pytorch.md."""
 
-from typing import NoReturn
+import importlib
+from typing import Any
 
-from poseidon import barrier
 from poseidon import close as shutdown
-from poseidon import init, is_initialized, local_rank, local_size, rank, size
+from poseidon import init, is_initialized, local_rank, local_size
 
 from .. import _horovod
+from .._elastic import barrier, rank, size
 from .._horovod import (Adasum, Average, Compression, Max, Min, Product, Sum, ccl_built, cuda_built,
                         ddl_built, global_process_set, gloo_built, gloo_enabled, mpi_built,
                         mpi_enabled, mpi_threads_supported, nccl_built, rocm_built)
@@ -39,6 +40,8 @@ __all__ = ["Adasum", "Average", "Compression", "DataParallel", "DistributedOptim
            *_horovod.QUESTIONS]
 
 
-def __getattr__(name: str) -> NoReturn:
-    """What Horovod has, and this has not, says what to do."""
+def __getattr__(name: str) -> Any:
+    """What few programs need; and what Horovod has, and this has not, says what to do."""
+    if name == "elastic":
+        return importlib.import_module(".elastic", __name__)
     raise _horovod.absent(__name__, name)

@@ -15,6 +15,7 @@ import torch
 
 import poseidon
 
+from .. import _elastic
 from .._horovod import Sum
 from . import codec
 from .buckets import dense_strides
@@ -58,6 +59,9 @@ def _office() -> _Post:
 
 def broadcast_bytes(data: bytes | None, root: int = 0) -> bytes:
     """The root's bytes, on every rank."""
+    group = _elastic.current()
+    if group is not None:
+        return group.broadcast(data, root)
     office = _office()
     mine = poseidon.rank() == root
     words = np.zeros(0, np.uint16)
@@ -78,6 +82,9 @@ def broadcast_bytes(data: bytes | None, root: int = 0) -> bytes:
 
 def allgather_bytes(data: bytes) -> list[bytes]:
     """Every rank's bytes, by rank."""
+    group = _elastic.current()
+    if group is not None:
+        return group.gather(data)
     return [broadcast_bytes(data, root) for root in range(poseidon.size())]
 
 
@@ -85,10 +92,10 @@ def broadcast_tensors_(tensors: Iterable[torch.Tensor], root: int = 0) -> None:
     """Overwrites tensors with those of the root: same number, types and shapes everywhere."""
     for batch in _batches(tensors):
         raw = None
-        if poseidon.rank() == root:
+        if _elastic.rank() == root:
             raw = b"".join(codec.tensor_bytes(tensor) for tensor in batch)
         received = memoryview(broadcast_bytes(raw, root))
-        if poseidon.rank() == root:
+        if _elastic.rank() == root:
             continue
         at = 0
         for tensor in batch:
@@ -129,11 +136,11 @@ def allgather(tensor: torch.Tensor, name: str | None = None) -> torch.Tensor:
                          "use tensor.reshape(1)")
     header = json.dumps([str(tensor.dtype), list(tensor.shape)]).encode()
     headers = [json.loads(text) for text in allgather_bytes(header)]
-    mine = headers[poseidon.rank()]
+    mine = headers[_elastic.rank()]
     for rank, (dtype, shape) in enumerate(headers):
         if dtype != mine[0] or shape[1:] != mine[1][1:]:
             raise poseidon.MismatchError(
-                f"allgather{f' of {name}' if name else ''}: rank {poseidon.rank()} gave {mine[0]} "
+                f"allgather{f' of {name}' if name else ''}: rank {_elastic.rank()} gave {mine[0]} "
                 f"{mine[1]}, rank {rank} gave {dtype} {shape}: type and all dimensions but the "
                 "first must agree")
     parts = [codec.tensor_from(raw, tensor.dtype, tuple(shape)) for raw, (_, shape)
@@ -166,7 +173,7 @@ def allgather_object(value: Any, name: str | None = None) -> list[Any]:
 def broadcast_object(value: Any, root_rank: int = 0, name: str | None = None) -> Any:
     """The root's value on every rank: numbers, text, lists, tuples, dictionaries, tensors."""
     del name
-    text = codec.encode(value) if poseidon.rank() == root_rank else None
+    text = codec.encode(value) if _elastic.rank() == root_rank else None
     return codec.decode(broadcast_bytes(text, root_rank))
 
 
@@ -185,7 +192,7 @@ def broadcast_parameters(params: Any, root_rank: int = 0) -> None:
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
     """Gives an optimizer the state of the root's: moments, steps, learning rates."""
     state = broadcast_object(optimizer.state_dict(), root_rank)
-    if poseidon.rank() != root_rank:
+    if _elastic.rank() != root_rank:
         optimizer.load_state_dict(state)
 
 
@@ -210,7 +217,7 @@ def check_same(named: Iterable[tuple[str, torch.Tensor]], what: str) -> None:
     """Raises on every rank when one has other names, types or shapes than rank 0, naming the first
     difference and both sides."""
     mine = _signature(named)
-    if poseidon.size() == 1:
+    if _elastic.size() == 1:
         return
     everybody = [json.loads(text) for text in allgather_bytes(json.dumps(mine).encode())]
     for rank, theirs in enumerate(everybody):

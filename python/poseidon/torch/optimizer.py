@@ -11,7 +11,7 @@ import torch
 
 import poseidon
 
-from .. import _horovod
+from .. import _elastic, _horovod
 from .._horovod import Average, Compression, Sum
 from .._progress import Progress
 from . import collectives, trace
@@ -66,6 +66,8 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     if named_parameters is None and model is not None:
         named_parameters = model.named_parameters()
     named = _named(optimizer, named_parameters)
+    if _elastic.current() is not None:
+        return _elastic_over(optimizer, named, op, overlap, server_side, nan_policy)
     if server_side:
         return ServerSide.over(optimizer, named, staleness, backward_passes_per_step,
                                bucket_bytes=bucket_bytes, nan_policy=nan_policy, timeout=timeout)
@@ -89,6 +91,21 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     else:
         optimizer.register_step_pre_hook(_average_first)
     return optimizer
+
+
+def _elastic_over(optimizer: torch.optim.Optimizer, named: list[tuple[str, torch.Tensor]], op: str, overlap: str,
+                  server_side: bool, nan_policy: str) -> torch.optim.Optimizer:
+    """Workers come and go."""
+    from .elastic import optimizer as elastic  # pylint: disable=import-outside-toplevel
+
+    for is_asked, what in ((server_side, "server_side=True"), (overlap != "backward", f"overlap={overlap!r}"),
+                           (nan_policy != "allow", f"nan_policy={nan_policy!r}")):
+        if is_asked:
+            raise poseidon.InvalidError(f"DistributedOptimizer: {what} is not for programs whose workers come and go "
+                                        "(elastic): leave it out")
+    if elastic.is_elastic(optimizer):
+        raise poseidon.StateError("this optimizer is a DistributedOptimizer already")
+    return elastic.over(optimizer, named, op)
 
 
 def _sum_instead(optimizer: "_Distributed", engine: Engine) -> None:
@@ -250,6 +267,11 @@ class _Distributed:
                 last)
             collectives.broadcast_optimizer_state(self, last)
         return last
+
+
+def is_distributed(optimizer: Any) -> bool:
+    """Whether it is one of workers that stay."""
+    return isinstance(optimizer, (_Distributed, ServerSide))
 
 
 _alive: weakref.WeakSet = weakref.WeakSet()  # distributed optimizers of this process

@@ -8,6 +8,9 @@ from typing import Any, Iterator
 
 import torch
 
+import poseidon
+
+from .. import _elastic
 from . import collectives, trace
 from .buffers import Buffers
 from .engine import BUCKET_BYTES, TIMEOUT_S, Engine
@@ -31,6 +34,9 @@ class DataParallel(torch.nn.Module):
         super().__init__()
         if not isinstance(module, torch.nn.Module):
             raise TypeError(f"DataParallel takes a torch.nn.Module, not {type(module).__name__}")
+        if _elastic.is_declared():
+            raise poseidon.InvalidError("DataParallel is not for programs whose workers come and go (elastic): give the optimizer "
+                                        "to DistributedOptimizer, and the model to elastic.TorchState as it is")
         trace.start_as_told()
         named = list(module.named_parameters())
         buffers = list(module.named_buffers())

@@ -12,7 +12,7 @@ import torch
 
 import poseidon
 
-from .. import _horovod
+from .. import _elastic, _horovod
 from .._horovod import Average, Compression, Max, Min, Product, Sum
 from . import codec, collectives
 from .buckets import DTYPES
@@ -78,6 +78,12 @@ def _begin(tensor: torch.Tensor, what: str, name: str | None, op: str, half: boo
         return Handle(None, lambda: result)
     if tensor.numel() == 0:
         result = tensor.clone()
+        return Handle(None, lambda: result)
+    group = _elastic.current()
+    if group is not None:
+        flat = tensor.detach().cpu().to(torch.float64).reshape(-1)
+        reduced = torch.from_numpy(group.reduce(flat.numpy(), op == Average))
+        result = reduced.reshape(tensor.shape).to(tensor.device, tensor.dtype)
         return Handle(None, lambda: result)
     shape = tuple(tensor.shape) or (1,)
     travels = torch.float16 if half and tensor.dtype in (torch.float32, torch.float64) else tensor.dtype

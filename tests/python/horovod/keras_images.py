@@ -149,7 +149,6 @@ found["operations"] = {
             hvd.callbacks.BroadcastGlobalVariablesCallback}
 found["refusals"] = {
     "adasum": attempt(lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(), op=hvd.Adasum)),
-    "elastic": attempt(lambda: hvd.elastic), "keras": attempt(lambda: poseidon.keras.elastic),
     "set": attempt(lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(), process_set=[0])),
     "variables": attempt(lambda: hvd.broadcast_global_variables(0))}
 print("FOUND " + json.dumps(found), flush=True)

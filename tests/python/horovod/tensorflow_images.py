@@ -135,7 +135,7 @@ found["operations"] = {
     "place": [hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.is_initialized()],
     "built": [hvd.nccl_built(), hvd.mpi_built(), hvd.gloo_built(), hvd.mpi_threads_supported()]}
 found["refusals"] = {
-    "adasum": attempt(lambda: distributed(op=hvd.Adasum)), "elastic": attempt(lambda: hvd.elastic),
+    "adasum": attempt(lambda: distributed(op=hvd.Adasum)),
     "passes": attempt(lambda: hvd.DistributedOptimizer(
         tf.compat.v1.train.GradientDescentOptimizer(0.1), backward_passes_per_step=2)),
     "mean": attempt(lambda: hvd.allreduce(tf.constant([3]))),

@@ -180,7 +180,6 @@ def refusals():
         "compression": attempt(lambda: hvd.DistributedOptimizer(optimizer, compression=Metric)),
         "set": attempt(lambda: hvd.allreduce(torch.ones(1), process_set=[0])),
         "sets": attempt(lambda: hvd.ProcessSet([0])),
-        "elastic": attempt(lambda: hvd.elastic.TorchState(model, optimizer)),
         "mean": attempt(lambda: hvd.allreduce(torch.tensor(5))),
         "gather": attempt(lambda: hvd.allgather(torch.ones(1, requires_grad=True) * 2)),
         "unknown": attempt(lambda: hvd.no_such_name)}

@@ -6,7 +6,8 @@ Operations take and give plain values here: numbers, lists, arrays."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+import importlib
+from typing import Any
 
 import keras
 
@@ -55,6 +56,8 @@ def load_model(filepath: Any, custom_optimizers: Any = None, custom_objects: dic
     return model
 
 
-def __getattr__(name: str) -> NoReturn:
-    """What Horovod has, and this has not, says what to do."""
+def __getattr__(name: str) -> Any:
+    """What few programs need; and what Horovod has, and this has not, says what to do."""
+    if name == "elastic":
+        return importlib.import_module("poseidon.tensorflow.keras.elastic")
     raise _horovod.absent(__name__, name)
