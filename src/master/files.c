@@ -16,12 +16,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fail.h"
 #include "checkpoint/write.h"
 
 static const char lock_name[] = ".job";
+
+enum { LEAVE_S = 5 /* so long is waited for the thread in the end */ };
 
 enum request { REQUEST_NONE, REQUEST_BEGIN, REQUEST_COMMIT, REQUEST_DROP, REQUEST_STOP };
 
@@ -183,7 +186,7 @@ serve(struct master_files *files)
         snprintf(news.text, sizeof(news.text), "%.500s", err.text);
     }
     pthread_mutex_lock(&files->mutex);
-    if (request != REQUEST_DROP && files->epoch == epoch) {
+    if (request != REQUEST_DROP && files->epoch == epoch && files->request != REQUEST_STOP) {
         files->news = news;
         files->wake(files->owner);
     }
@@ -319,6 +322,8 @@ master_files_create(const char *path, uint32_t kept, uint64_t spared, bool is_he
 void
 master_files_destroy(struct master_files *files)
 {
+    struct timespec until;
+
     if (files == NULL) {
         return;
     }
@@ -326,7 +331,11 @@ master_files_destroy(struct master_files *files)
         pthread_mutex_lock(&files->mutex);
         ask(files, REQUEST_STOP);
         pthread_mutex_unlock(&files->mutex);
-        pthread_join(files->thread, NULL);
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += LEAVE_S;
+        if (pthread_timedjoin_np(files->thread, NULL, &until) != 0) {
+            return; /* the disk holds it up: it may come back, and needs all of this */
+        }
     }
     if (files->lock >= 0) {
         close(files->lock);

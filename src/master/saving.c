@@ -23,7 +23,8 @@ enum {
     AGAIN_MS = 100,     /* after the job has changed */
     WAITING_MS = 60000, /* between two lines about who has not written */
     MARGIN_MAX = 1 << 20,
-    CHAIN_MAX = 8, /* one of so many generations has all in its own files */
+    HANGS_MS = 600000, /* the disk has not answered for so long: it is given up */
+    CHAIN_MAX = 8,     /* one of so many generations has all in its own files */
 };
 
 static uint64_t
@@ -506,6 +507,21 @@ tell_waiting(struct master *master, uint64_t now_ns)
     master_wake_at(master, saving->waiting_line_ns);
 }
 
+/* Files are made, or committed, and the disk says nothing. Nobody waits for that but the next checkpoint. */
+static bool
+hangs(struct master *master, const struct master_disk_news *news, uint64_t now_ns)
+{
+    struct saving *saving = &master->saving;
+
+    if (news->state != MASTER_DISK_BUSY ||
+        (saving->stage != SAVING_BEGINNING && saving->stage != SAVING_COMMITTING)) {
+        saving->asked_ns = now_ns;
+        return false;
+    }
+    master_wake_at(master, saving->asked_ns + HANGS_MS * MASTER_MS_NS);
+    return now_ns - saving->asked_ns >= HANGS_MS * MASTER_MS_NS;
+}
+
 void
 master_saving_tick(struct master *master, uint64_t now_ns)
 {
@@ -523,6 +539,12 @@ master_saving_tick(struct master *master, uint64_t now_ns)
     }
     if (saving->stage != SAVING_IDLE && news.state == MASTER_DISK_FAILED) {
         master_saving_fail(master, news.text);
+    } else if (hangs(master, &news, now_ns)) {
+        master_saving_fail(master, saving->stage == SAVING_BEGINNING
+                                       ? "the disk of the checkpoints does not answer for 600 s, "
+                                         "asked to make files; is it still there?"
+                                       : "the disk of the checkpoints does not answer for 600 s, "
+                                         "asked to commit; is it still there?");
     } else if (saving->stage == SAVING_ORDERED && master_part_is_lost(master)) {
         master_saving_give_up(master, "worker 0 has left, or was replaced");
     } else if (saving->stage == SAVING_BEGINNING && news.state == MASTER_DISK_BEGUN) {

@@ -328,6 +328,27 @@ test_what_is_referred_to_is_checked(void **state)
     stop(bed);
 }
 
+/* If this fails, after a disk that hung no checkpoint is written any more, or nobody hears of it. */
+static void
+test_a_disk_that_hangs_is_given_up(void **state)
+{
+    struct master_bed *bed = start(1000, 0);
+
+    (void)state;
+    pass_ms(bed, 1100, NULL);
+    assert_int_equal(disk.begun, 1);
+    pass_ms(bed, 590000, NULL);
+    assert_int_equal(disk.begun, 1);
+    assert_int_equal(disk.dropped, 0);
+    pass_ms(bed, 12000, NULL);
+    assert_int_equal(disk.dropped, 1);
+    assert_true(logged(bed, "does not answer for 600 s, asked to make files"));
+    assert_int_equal(disk.begun, 2);
+    commit_one(bed);
+    assert_true(logged(bed, "it works again"));
+    stop(bed);
+}
+
 /* If this fails, a full disk ends the job, or fills its log, or nobody hears that it works again. */
 static void
 test_a_full_disk_is_told_of_once(void **state)
@@ -657,6 +678,7 @@ main(void)
         cmocka_unit_test(test_a_checkpoint_is_committed_when_all_have_written),
         cmocka_unit_test(test_a_lane_that_is_past_the_step_gets_a_later_one),
         cmocka_unit_test(test_a_full_disk_is_told_of_once),
+        cmocka_unit_test(test_a_disk_that_hangs_is_given_up),
         cmocka_unit_test(test_one_of_eight_has_all_in_its_own_files),
         cmocka_unit_test(test_after_a_failure_all_is_written),
         cmocka_unit_test(test_what_is_referred_to_is_checked),

@@ -284,6 +284,7 @@ struct saving {
     uint64_t reached;           /* by the fastest lane */
     uint64_t margin;            /* how far ahead the step is chosen */
     uint64_t step;
+    uint64_t asked_ns; /* the disk was asked by then */
     uint64_t referred; /* bytes that lie in earlier generations */
     uint64_t saved;    /* the step of the last generation; 0: none */
     uint32_t left;     /* lanes that have not answered */

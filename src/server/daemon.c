@@ -240,7 +240,7 @@ open_checkpoints(struct lane_thread *self, const struct server_options *options,
             return status;
         }
         psi_directory_close(&directory);
-        self->files = lane_files_create(options->checkpoint, wake, self);
+        self->files = lane_files_create(&psi_disk_system, options->checkpoint, wake, self);
         if (self->files == NULL) {
             return psi_fail(err, PSD_ERR_NO_MEMORY, "checkpoints: no memory");
         }

@@ -1,6 +1,9 @@
 /*
  * files.c - the files of checkpoints, written by a thread beside the lane's.
  *
+ * A call of the system may hang for as long as a disk does. Who is not that thread never waits for it:
+ * what was given up keeps one piece, and while the disk hangs nothing else is taken.
+ *
  * Pieces are written in the order in which they came. What was given up is dropped from the queue, and its
  * files are closed: their names are gone, and the disk gets their space back when nobody has them open. A
  * piece that is being written then does no harm: an order with the same files writes all of them anew, and this
@@ -16,9 +19,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/fail.h"
 #include "checkpoint/part.h"
+
+enum {
+    HANGS_S = 10, /* a call of the system that takes so long: nothing else is given to the disk */
+    LEAVE_S = 5,  /* so long is waited for it in the end */
+};
 
 struct piece {
     struct piece *next;
@@ -30,6 +39,7 @@ struct piece {
 
 struct lane_files {
     struct lane_disk disk;
+    const struct psi_disk *system;
     const char *path;
     void (*wake)(void *owner);
     void *owner;
@@ -39,7 +49,8 @@ struct lane_files {
     pthread_mutex_t mutex; /* of what follows */
     pthread_cond_t asked;
     bool stop;
-    uint64_t epoch;              /* grows with begin and drop: news of an earlier one is dropped */
+    uint64_t busy_ns; /* the thread is in a call of the system since then; 0: it is not */
+    uint64_t epoch;   /* grows with begin and drop: news of an earlier one is dropped */
     struct psi_part_order order; /* token 0: nothing was begun */
     struct piece *first;
     struct piece **end;
@@ -94,11 +105,35 @@ close_writer(struct lane_files *files)
     }
 }
 
+static uint64_t
+now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Around what may hang. */
+static void
+leave(struct lane_files *files)
+{
+    files->busy_ns = now_ns();
+    pthread_mutex_unlock(&files->mutex);
+}
+
+static void
+come_back(struct lane_files *files)
+{
+    pthread_mutex_lock(&files->mutex);
+    files->busy_ns = 0;
+}
+
 /* The mutex is held again. */
 static void
 tell(struct lane_files *files, uint64_t epoch, psd_status status, const struct psd_error *err)
 {
-    if (files->epoch != epoch) {
+    if (files->epoch != epoch || files->stop) {
         return;
     }
     if (status != PSD_OK) {
@@ -118,7 +153,7 @@ open_writer(struct lane_files *files, uint64_t epoch, const struct psi_part_orde
 
     close_writer(files);
     psi_earlier_begin(&files->earlier, order);
-    status = psi_part_writer_init(&files->writer, &psi_disk_system, files->path, order,
+    status = psi_part_writer_init(&files->writer, files->system, files->path, order,
                                   &files->earlier, err);
     files->open = status == PSD_OK ? epoch : 0;
     return status;
@@ -136,7 +171,7 @@ write_piece(struct lane_files *files, struct piece *piece)
 
     files->first = piece->next;
     files->end = files->first == NULL ? &files->first : files->end;
-    pthread_mutex_unlock(&files->mutex);
+    leave(files);
     if (files->open != epoch) {
         status = open_writer(files, epoch, &order, &err);
     }
@@ -145,7 +180,7 @@ write_piece(struct lane_files *files, struct piece *piece)
             psi_part_write(&files->writer, piece->kind, piece->at, piece->data, piece->bytes, &err);
     }
     free_piece(piece);
-    pthread_mutex_lock(&files->mutex);
+    come_back(files);
     if (files->epoch == epoch) {
         files->news.written += size;
     }
@@ -177,14 +212,14 @@ end(struct lane_files *files)
     struct psd_error err = {0};
     psd_status status = PSD_OK;
 
-    pthread_mutex_unlock(&files->mutex);
+    leave(files);
     if (files->open != epoch) { /* there was no piece */
         status = open_writer(files, epoch, &order, &err);
     }
     if (status == PSD_OK) {
         status = psi_part_sync(&files->writer, &err);
     }
-    pthread_mutex_lock(&files->mutex);
+    come_back(files);
     if (files->epoch == epoch && status == PSD_OK) {
         hand_over_sums(files);
     }
@@ -199,9 +234,9 @@ end(struct lane_files *files)
 static void
 close_dropped(struct lane_files *files)
 {
-    pthread_mutex_unlock(&files->mutex);
+    leave(files);
     close_writer(files);
-    pthread_mutex_lock(&files->mutex);
+    come_back(files);
 }
 
 static void *
@@ -236,10 +271,19 @@ files_begin(void *self, const struct psi_part_order *order)
     pthread_mutex_lock(&files->mutex);
     clear(files);
     files->order = *order;
+    if (files->busy_ns != 0 && now_ns() - files->busy_ns >= HANGS_S * 1000000000ull) {
+        files->news.failed = true;
+        files->over = true;
+        snprintf(files->news.text, sizeof(files->news.text),
+                 "the disk of %.120s still has not answered, for %llu s", files->path,
+                 (unsigned long long)((now_ns() - files->busy_ns) / 1000000000));
+    }
     if (!files->started) {
         errno = pthread_create(&files->thread, NULL, run, files);
         files->started = errno == 0;
-        if (!files->started) {
+        if (files->started) {
+            (void)pthread_setname_np(files->thread, "psd_checkpoint"); /* people look at its time */
+        } else {
             files->news.failed = true;
             snprintf(files->news.text, sizeof(files->news.text), "start a thread: %s",
                      strerror(errno));
@@ -305,13 +349,15 @@ files_look(void *self, struct lane_disk_news *news_p)
 }
 
 struct lane_files *
-lane_files_create(const char *path, void (*wake)(void *owner), void *owner)
+lane_files_create(const struct psi_disk *disk, const char *path, void (*wake)(void *owner),
+                  void *owner)
 {
     struct lane_files *files = calloc(1, sizeof(*files));
 
     if (files == NULL) {
         return NULL;
     }
+    files->system = disk;
     files->path = path;
     files->wake = wake;
     files->owner = owner;
@@ -330,6 +376,8 @@ lane_files_create(const char *path, void (*wake)(void *owner), void *owner)
 void
 lane_files_destroy(struct lane_files *files)
 {
+    struct timespec until;
+
     if (files == NULL) {
         return;
     }
@@ -338,7 +386,11 @@ lane_files_destroy(struct lane_files *files)
         files->stop = true;
         pthread_cond_signal(&files->asked);
         pthread_mutex_unlock(&files->mutex);
-        pthread_join(files->thread, NULL);
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += LEAVE_S;
+        if (pthread_timedjoin_np(files->thread, NULL, &until) != 0) {
+            return; /* it may come back, and needs all of this */
+        }
     }
     clear(files);
     psi_earlier_fini(&files->earlier);

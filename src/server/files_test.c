@@ -22,6 +22,7 @@
 enum { TOKEN = 5, BYTES = 4096, DEADLINE_S = 30, POLL_NS = 1000000 };
 
 struct bed {
+    const struct psi_disk *system;
     char path[64];
     sem_t news;
     struct lane_files *files;
@@ -43,7 +44,7 @@ wake(void *owner)
 
 /* The master's side has made the files. */
 static void
-start(struct bed *bed)
+start_with(struct bed *bed)
 {
     const struct psi_checkpoint_shared shared = {.token = TOKEN, .kept = 2};
     struct psd_error err;
@@ -51,12 +52,19 @@ start(struct bed *bed)
     snprintf(bed->path, sizeof(bed->path), "/tmp/psd_files_XXXXXX");
     assert_non_null(mkdtemp(bed->path));
     assert_int_equal(sem_init(&bed->news, 0, 0), 0);
-    bed->files = lane_files_create(bed->path, wake, bed);
+    bed->files = lane_files_create(bed->system, bed->path, wake, bed);
     assert_non_null(bed->files);
     bed->disk = lane_files_disk(bed->files);
     assert_int_equal(psi_checkpoint_writer_share(&psi_disk_system, bed->path, sizes, &shared,
                                                  &bed->writer, &err),
                      PSD_OK);
+}
+
+static void
+start(struct bed *bed)
+{
+    bed->system = &psi_disk_system;
+    start_with(bed);
 }
 
 static void
@@ -136,6 +144,60 @@ test_what_is_given_up_takes_no_space(void **state)
     stop(&bed);
 }
 
+static sem_t hanging; /* the disk hangs in a write ... */
+static sem_t comes_back;
+
+static ssize_t
+hang(void *self, int fd, const void *data, size_t bytes, uint64_t offset)
+{
+    sem_post(&hanging);
+    while (sem_wait(&comes_back) != 0) {
+    }
+    return psi_disk_system.write(NULL, fd, data, bytes, offset);
+}
+
+/* If this fails, what waits for a disk that hangs keeps its memory after it was given up, or who gives it
+ * up waits for the disk. */
+static void
+test_a_disk_that_hangs_holds_nobody_up(void **state)
+{
+    struct psi_disk disk = psi_disk_system;
+    struct lane_disk_news news;
+    struct bed bed;
+
+    (void)state;
+    disk.write = hang;
+    assert_int_equal(sem_init(&hanging, 0, 0), 0);
+    assert_int_equal(sem_init(&comes_back, 0, 0), 0);
+    bed.system = &disk;
+    start_with(&bed);
+    bed.disk->begin(bed.disk->self, &order);
+    write_piece(&bed, 0);
+    write_piece(&bed, BYTES / 2);
+    while (sem_wait(&hanging) != 0) {
+    }
+    bed.disk->drop(
+        bed.disk->self); /* the address sanitizer sees whether the second piece is freed */
+    bed.disk->begin(bed.disk->self, &order);
+    bed.disk->look(bed.disk->self, &news);
+    assert_false(news.failed || news.done || news.written > 0);
+    sem_post(&comes_back);
+    sem_post(&comes_back);
+    sem_post(&comes_back);
+    write_piece(&bed, 0);
+    write_piece(&bed, BYTES / 2);
+    bed.disk->finish(bed.disk->self);
+    do {
+        news = wait_for_news(&bed);
+        assert_false(news.failed);
+    } while (!news.done);
+    assert_int_equal(news.bytes[PSI_CHECKPOINT_PARAMS], BYTES);
+    psi_checkpoint_writer_destroy(bed.writer);
+    bed.writer = NULL;
+    wait_until_closed(&bed);
+    stop(&bed);
+}
+
 /* If this fails, a disk that fails keeps what was written before, or the next checkpoint fails with it. */
 static void
 test_what_has_failed_takes_no_space(void **state)
@@ -172,6 +234,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_given_up_takes_no_space),
+        cmocka_unit_test(test_a_disk_that_hangs_holds_nobody_up),
         cmocka_unit_test(test_what_has_failed_takes_no_space),
     };
 

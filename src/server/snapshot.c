@@ -28,6 +28,8 @@ enum {
     LEISURE_BYTES = 16 << 20, /* so much waits for the disk at most, unless rounds press */
     TURN_BYTES = 1 << 20,     /* copied per turn of the loop */
     ROOM_BYTES_MIN = 64 << 20,
+    WAIT_MS = 10000,   /* rounds wait no longer for a disk that takes nothing */
+    HANGS_MS = 600000, /* and nobody does */
 };
 
 struct snapshot {
@@ -44,6 +46,8 @@ struct snapshot {
     bool finished;     /* nothing is due, and the disk knows */
     bool waits;        /* rounds wait for the disk ... */
     uint64_t waits_ns; /* ... since then */
+    uint64_t taken;    /* bytes that the disk had taken ... */
+    uint64_t taken_ns; /* ... then, for the first time */
     bool failed;
     char text[PSI_TEXT_MAX]; /* ... because */
     bool told;               /* what became of it */
@@ -327,6 +331,7 @@ begin(struct lane *lane, uint64_t number, uint64_t step, const struct psi_order 
     snapshot->ready_end = &snapshot->ready;
     snapshot->room =
         lane->config.snapshot_bytes != 0 ? lane->config.snapshot_bytes : room_for_copies(lane);
+    snapshot->taken_ns = psi_now_ns(lane->env);
     lane->snapshot = snapshot;
     memcpy(part.bytes, order->bytes, sizeof(part.bytes));
     disk_of(lane)->begin(disk_of(lane)->self, &part);
@@ -499,6 +504,32 @@ go_on(struct lane *lane, uint64_t now_ns)
     rounds_try_close_all(lane);
 }
 
+/* A disk that has nothing to do does not hang. */
+static void
+look_for_a_hang(struct lane *lane, const struct lane_disk_news *news, uint64_t now_ns)
+{
+    struct snapshot *snapshot = lane->snapshot;
+    const bool is_idle = news->written == snapshot->given && !snapshot->finished;
+    uint64_t since_ns;
+
+    if (news->written != snapshot->taken || is_idle || news->done) {
+        snapshot->taken = news->written;
+        snapshot->taken_ns = now_ns;
+    }
+    since_ns = now_ns - snapshot->taken_ns;
+    if (snapshot->waits && now_ns - snapshot->waits_ns < since_ns) {
+        since_ns = now_ns - snapshot->waits_ns;
+    }
+    if (since_ns >= (snapshot->waits ? WAIT_MS : HANGS_MS) * 1000000ull) {
+        fail(lane,
+             "the disk of the checkpoints has taken nothing for %llu s%s, %llu MiB wait for it; "
+             "is it still there?",
+             (unsigned long long)(since_ns / 1000000000),
+             snapshot->waits ? ", and rounds waited for it" : "",
+             (unsigned long long)((snapshot->given - news->written) >> 20));
+    }
+}
+
 void
 snapshot_tick(struct lane *lane, uint64_t now_ns)
 {
@@ -510,6 +541,8 @@ snapshot_tick(struct lane *lane, uint64_t now_ns)
     waiting = snapshot->given - news.written;
     if (news.failed) {
         fail(lane, "%s", news.text);
+    } else if (!snapshot->failed) {
+        look_for_a_hang(lane, &news, now_ns);
     }
     if (snapshot->waits && (snapshot->failed || waiting <= snapshot->room / 2)) {
         go_on(lane, now_ns);

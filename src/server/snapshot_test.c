@@ -269,6 +269,42 @@ test_rounds_wait_for_the_disk_when_there_is_no_room(void **state)
     lane_bed_stop(bed);
 }
 
+static void
+pass_ms(struct lane_bed *bed, uint64_t ms)
+{
+    bed->world.now_ns += ms * WORLD_MS_NS;
+    lane_tick(bed->lane);
+}
+
+/* If this fails, a disk that hangs stops the training, or nobody hears why. */
+static void
+test_rounds_do_not_wait_for_a_disk_that_hangs(void **state)
+{
+    struct lane_bed *bed = start(1);
+    struct psi_written written;
+    uint64_t step;
+
+    (void)state;
+    push(bed, 0, 0);
+    order(bed, NUMBER, 1, 1);
+    lane_tick(bed->lane);
+    push(bed, 1, 0);
+    push(bed, 1, 1);
+    assert_int_equal(version(bed, 1), 1);
+    for (unsigned second = 0; second < 9; second++) {
+        pass_ms(bed, 1000);
+    }
+    assert_int_equal(version(bed, 1), 1);
+    pass_ms(bed, 1100);
+    assert_int_equal(version(bed, 1), 2);
+    written = hear_written(bed, NUMBER, &step);
+    assert_int_equal(written.news, PSI_WRITTEN_FAILED);
+    assert_non_null(strstr(written.text, "has taken nothing for 10 s, and rounds waited for it"));
+    push(bed, 1, 2);
+    assert_int_equal(version(bed, 1), 3);
+    lane_bed_stop(bed);
+}
+
 /* If this fails, a disk that is full is not heard of, or stops the training. */
 static void
 test_a_disk_that_fails_is_told_of(void **state)
@@ -341,6 +377,7 @@ main(void)
         cmocka_unit_test(test_chunks_are_saved_as_they_are_at_the_step),
         cmocka_unit_test(test_a_step_that_is_over_is_refused),
         cmocka_unit_test(test_rounds_wait_for_the_disk_when_there_is_no_room),
+        cmocka_unit_test(test_rounds_do_not_wait_for_a_disk_that_hangs),
         cmocka_unit_test(test_a_disk_that_fails_is_told_of),
         cmocka_unit_test(test_a_failure_is_told_again_when_asked_again),
         cmocka_unit_test(test_a_lane_without_a_disk_says_so),

@@ -17,7 +17,13 @@
 #include "base/fail.h"
 #include "wire/message.h"
 
-enum { PIECE_MAX_MS = 20, SLOW_PIECE_MAX_MS = 400, FAILS_PERMILLE = 3 };
+enum {
+    PIECE_MAX_MS = 20,
+    SLOW_PIECE_MAX_MS = 400,
+    HANG_MS = 15000, /* longer than rounds wait for a disk */
+    FAILS_PERMILLE = 3,
+    HANGS_PERMILLE = 2,
+};
 
 /* The files of one token. They stay until the job is over: writers may be late. */
 struct generation {
@@ -117,6 +123,9 @@ draw_delay(struct saves *saves)
 {
     const uint64_t max_ms = rng_chance(&saves->rng, 10) ? SLOW_PIECE_MAX_MS : PIECE_MAX_MS;
 
+    if (rng_below(&saves->rng, 1000) < HANGS_PERMILLE) {
+        return saves->job->sim->now_ns + HANG_MS * SIM_MS;
+    }
     return saves->job->sim->now_ns + rng_below(&saves->rng, max_ms * SIM_MS);
 }
 
