@@ -381,6 +381,15 @@ PSD_API psd_status psd_free(psd_context *context, void *memory);
  */
 PSD_API psd_status psd_view(psd_table *table, const void **values_p);
 
+/*
+ * psd_view_changes - how often pages of the view were replaced by others at the same addresses: when
+ * a server's values came into it, and when that server had died. Only an operation of this worker
+ * replaces them, those of its own chunks, before it ends. A device that was given the pages
+ * (cudaHostRegister) goes on reading the old ones: give them again when the number has changed.
+ * It never waits. NULL is allowed: 0.
+ */
+PSD_API uint64_t psd_view_changes(const psd_table *table);
+
 /* How an operation ended. The gradient of one chunk is applied as a whole or not at all; an
  * operation may have many chunks. */
 typedef enum psd_outcome {

@@ -58,6 +58,7 @@ _PROTOTYPES = {
     "psd_alloc": (c_int, [c_void_p, c_size_t, POINTER(c_void_p)]),
     "psd_free": (c_int, [c_void_p, c_void_p]),
     "psd_view": (c_int, [c_void_p, POINTER(c_void_p)]),
+    "psd_view_changes": (c_uint64, [c_void_p]),
     "psd_wait": (c_int, [c_void_p, c_uint32]),
     "psd_wait_any": (c_int, [c_void_p, c_uint32, POINTER(c_void_p)]),
     "psd_op_outcome": (c_int, [c_void_p]),

@@ -294,6 +294,12 @@ class Table:
             self._view = array
         return self._view
 
+    def view_changes(self) -> int:
+        """How often pages of the view were replaced by others, by operations of this worker that have ended since. A device
+        that was given the pages before reads the old ones."""
+        handle = self._check()
+        return library().psd_view_changes(handle) if self._bytes != 0 else 0
+
     def drop(self) -> None:
         """This process needs it no more. Servers keep it until the job is over."""
         self.context._check()

@@ -26,6 +26,19 @@ static const struct kind kinds[] = {
     {"unaligned", 0, 0, 1},
 };
 
+/* The server's pages come into the view with the first values, and stay. */
+static void
+check_changes(struct worker *worker, const psd_table *table, uint64_t *changes_p)
+{
+    const char *transport = getenv("PSD_TRANSPORT");
+    const bool in_place = transport == NULL || strcmp(transport, "tcp") != 0;
+    const uint64_t changes = psd_view_changes(table);
+
+    CHECK(worker, (changes > 0) == in_place && psd_view_changes(NULL) == 0);
+    CHECK(worker, *changes_p == 0 || *changes_p == changes);
+    *changes_p = changes;
+}
+
 /* Every element of a gradient is 1, the rate 0.01: after so many updates the values are known. */
 static void
 train(struct worker *worker, const struct kind *kind)
@@ -33,6 +46,7 @@ train(struct worker *worker, const struct kind *kind)
     const size_t count = (size_t)CHUNKS * PSD_CHUNK_ELEMENTS - 5;
     const float one = 1;
     const void *shown;
+    uint64_t changes = 0;
     psd_table *table;
     void *memory;
     char *gradient;
@@ -67,6 +81,9 @@ train(struct worker *worker, const struct kind *kind)
         }
         if (kind->staleness == 0 && kind->backup_workers == 0) {
             CHECK(worker, ((const float *)shown)[0] == ((const float *)shown)[count - 1]);
+            check_changes(worker, table, &changes);
+        } else {
+            CHECK(worker, psd_view_changes(table) == 0); /* values are copied */
         }
     }
 }

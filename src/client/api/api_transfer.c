@@ -3,6 +3,8 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <stdatomic.h>
+
 #include "base/args.h"
 #include "base/fail.h"
 #include "client/api/api.h"
@@ -234,4 +236,10 @@ psd_view(psd_table *table, const void **values_p)
     }
     *values_p = view->base;
     return PSD_OK;
+}
+
+uint64_t
+psd_view_changes(const psd_table *table)
+{
+    return table == NULL ? 0 : atomic_load(&table->view_changes);
 }

@@ -228,6 +228,7 @@ struct psd_table {
     struct split *split;             /* owned; NULL: no sum was pushed by itself (split.c) */
     struct result *results;          /* by chunk; NULL: the table does not outlive a server */
     struct table_view *view;         /* NULL: nobody asked for one */
+    _Atomic uint64_t view_changes;   /* pages of it replaced by others */
     uint64_t blocked_turn;           /* the pump's turn in which a transfer of it was blocked ... */
     uint64_t passable;               /* ... by which only what belongs before this step passes */
     struct psi_traffic traffic;

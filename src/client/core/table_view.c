@@ -5,6 +5,7 @@
  */
 #include "client/core/table_view.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -30,6 +31,7 @@ psi_table_view(struct psd_table *table)
     }
     view->bytes = table->spec.count * table->element_bytes;
     view->mapped_p = &table->client->chunks_in_place;
+    view->changes_p = &table->view_changes;
     view->chunk_bytes = PSD_CHUNK_ELEMENTS * table->element_bytes;
     view->chunks = calloc(table->chunk_count, sizeof(*view->chunks));
     base = mmap(NULL, view->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -54,6 +56,7 @@ take_over(struct table_view *view, uint32_t chunk, size_t bytes)
     const void *mapped =
         mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 
+    atomic_fetch_add(view->changes_p, 1);
     return mapped == at ? PSD_PENDING : PSD_ERR_NO_MEMORY;
 }
 
@@ -71,6 +74,7 @@ map_in_place(struct table_view *view, uint32_t chunk, const void *lent, size_t b
     }
     if (mremap(pages, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at) {
         ++*view->mapped_p;
+        atomic_fetch_add(view->changes_p, 1);
         return PSD_OK;
     }
     return take_over(view, chunk, bytes); /* it may have made a hole first */

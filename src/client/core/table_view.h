@@ -24,7 +24,8 @@ struct table_view {
     size_t bytes;
     size_t chunk_bytes; /* of a full one */
     struct chunk_view *chunks;
-    uint32_t *mapped_p; /* chunks in place, of all the client's tables */
+    uint32_t *mapped_p;          /* chunks in place, of all the client's tables */
+    _Atomic uint64_t *changes_p; /* of the table */
 };
 
 /* The table's view, made on the first call. NULL: no memory for it. */
