@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plain script that trains a language model on a GPU: what exchanging gradients adds to a step.
 
-    python3 bench/torch_gpu.py [--batches 8,32] [--workers 2] [--servers 2] [--lanes 8] [--rounds N] [--trace FILE]
+    python3 bench/torch_gpu.py [--batches 8,32] [--kinds alone,auto] [--workers 2] [--servers 2] [--lanes 8] [--rounds N] [--trace FILE]
 
-A transformer of 110.6 million parameters in f32 (442 MB of gradients), 512 tokens a sample, AdamW, bf16 autocast. Three kinds
+A transformer of 110.6 million parameters in f32 (442 MB of gradients), 512 tokens a sample, AdamW, bf16 autocast. Kinds
 of jobs take turns, all workers on the same card: "alone", in which each trains by itself and nothing is exchanged; "auto",
-the same script under psd_run, which knows nothing of Poseidon; and "ddp", with DistributedDataParallel over gloo. Each worker has the same
-number of samples in all of them. Figures are the time of a step, the median of the blocks of a job and the median of the jobs,
+the same script under psd_run, which knows nothing of Poseidon; "bf16", that with PSD_TORCH_GRADIENTS=bf16; "wrapped", with
+poseidon.torch.DataParallel; "ddp", with DistributedDataParallel over gloo; and with --before TREE "before", which is
+"auto" of another tree, built. Each worker has the same number of samples in all of them. Figures are the time of a step, the median of the blocks of a job and the median of the jobs,
 and its ratio to that of "alone"; beside it how long worker 0 was in its three calls, which may return before the device is done. --trace: what torch's profiler saw of three steps of worker 0 under "auto", for Perfetto.
 Without a GPU it says so and ends with 0."""
 
@@ -24,20 +25,23 @@ import time
 TREE = pathlib.Path(__file__).resolve().parents[1]
 BLOCKS = 5
 TOKENS, VOCABULARY, WIDTH, HEADS, LAYERS = 512, 32768, 768, 12, 12
-KINDS = {"alone": ["--auto", "off", "--personality", "torch"], "auto": [],
-         "ddp": ["--auto", "off", "--personality", "torch"]}
+WITHOUT = ["--auto", "off", "--personality", "torch"]  # no servers
+KINDS = {"alone": WITHOUT, "auto": [], "bf16": [], "wrapped": ["--auto", "off"], "ddp": WITHOUT, "before": []}
+PLAIN = ("auto", "bf16", "before")  # the script gets its share of the samples, and the job verifies itself
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batches", default="8,32", help="samples of each worker in a step [8,32]")
-    parser.add_argument("--kinds", default=",".join(KINDS), help="of jobs [all]")
+    parser.add_argument("--kinds", default="alone,auto,bf16,ddp", help="of jobs [alone,auto,bf16,ddp]")
+    parser.add_argument("--before", type=os.path.abspath, help="a tree to compare with: kind \"before\"")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--lanes", type=int, help="of each server [as many as it chooses]")
     parser.add_argument("--rounds", type=int, default=3, help="jobs of each kind [3]")
     parser.add_argument("--steps", type=int, default=10, help="of a block; there are 5, and one to warm up [10]")
     parser.add_argument("--trace", type=os.path.abspath, help="file for a trace of worker 0")
+    parser.add_argument("--kind_traced", default="auto", help="of which kind of job [auto]")
     parser.add_argument("--json", type=os.path.abspath, help="append a line for programs to this file")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -81,8 +85,13 @@ def worker(args):
     model = make_model(torch).to(device)
     if kind == "ddp":
         model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[0])
+    if kind == "wrapped":
+        import poseidon.torch as psd
+
+        psd.init()
+        model = psd.DataParallel(model)
     steps = (BLOCKS + 1) * args.steps
-    share = args.workers if kind == "auto" else 1  # a plain script has everybody's samples, and gets its share of them
+    share = args.workers if kind in PLAIN and args.workers > 1 else 1  # a plain script has everybody's samples, and gets its share of them
     data = torch.randint(0, VOCABULARY, (batch * steps * share, TOKENS), dtype=torch.int32)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(data), batch_size=batch)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
@@ -118,7 +127,7 @@ def worker(args):
 
 def trace(torch, args, kind, profiler, left):
     """The last three steps of worker 0."""
-    if profiler is not None or left != 3 or not args.trace or kind != "auto" or os.environ.get("PSD_RANK", "0") != "0":
+    if profiler is not None or left != 3 or not args.trace or kind != args.kind_traced or os.environ.get("PSD_RANK", "0") != "0":
         return profiler
     profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA])
     profiler.start()
@@ -131,18 +140,22 @@ def trace(torch, args, kind, profiler, left):
 def run_job(args, kind, batch):
     words = [sys.executable, str(pathlib.Path(__file__).resolve()), f"--worker={kind}:{batch}",
              f"--workers={args.workers}", f"--steps={args.steps}"]
-    words += [f"--trace={args.trace}"] if args.trace else []
-    options = [*KINDS[kind], *(["--servers", str(args.servers)] if kind == "auto" else [])]
-    options += ["--lanes", str(args.lanes)] if args.lanes and kind == "auto" else []
-    environment = {**os.environ, "PSD_LIB": str((TREE / "bin" / "ps_server").resolve().parent / "libpsd.so.0")}
+    words += [f"--trace={args.trace}", f"--kind_traced={args.kind_traced}"] if args.trace else []
+    has_servers = KINDS[kind] is not WITHOUT
+    options = [*KINDS[kind], *(["--servers", str(args.servers)] if has_servers else [])]
+    options += ["--lanes", str(args.lanes)] if args.lanes and has_servers else []
+    tree = pathlib.Path(args.before) if kind == "before" else TREE
+    environment = {**os.environ, "PSD_LIB": str((tree / "bin" / "ps_server").resolve().parent / "libpsd.so.0")}
+    environment |= {"PYTHONPATH": str(tree / "python")} if kind == "wrapped" else {}
+    environment |= {"PSD_TORCH_GRADIENTS": "bf16"} if kind == "bf16" else {}
     with tempfile.TemporaryDirectory(prefix="psd_gpu") as directory:  # for the logs
-        done = subprocess.run([str(TREE / "bin" / "psd_run"), "--workers", str(args.workers), *options, "--", *words],
+        done = subprocess.run([str(tree / "bin" / "psd_run"), "--workers", str(args.workers), *options, "--", *words],
                               env=environment, cwd=directory, capture_output=True, text=True, check=False, timeout=300)
     found = [json.loads(line.split("] ", 1)[-1]) for line in done.stdout.splitlines() if '"step_s"' in line]
     if done.returncode != 0 or len(found) != args.workers:
         sys.exit(f"{kind}, batch {batch}: code {done.returncode}\n{done.stdout}{done.stderr}")
-    if kind == "auto" and "verified: " not in done.stderr:
-        sys.exit(f"auto, batch {batch}: the workers did not train together\n{done.stderr}")
+    if kind in PLAIN and args.workers > 1 and "verified: " not in done.stderr:
+        sys.exit(f"{kind}, batch {batch}: the workers did not train together\n{done.stderr}")
     return {"step_s": max(each["step_s"] for each in found), "calls_s": found[0]["calls_s"], "losses": [each["loss"] for each in found],
             "parameters": found[0]["parameters"]}
 
