@@ -288,6 +288,14 @@ class Context:
             if future is not None:
                 future.done()
 
+    def _wait_any(self, milliseconds: int) -> None:
+        """Waits until some operation ends; its future is over then. Nobody else waits for it."""
+        op = c_void_p()
+        if library().psd_wait_any(self._handle, milliseconds, byref(op)) == OK:
+            future = self._live.get(op.value)
+            if future is not None:
+                future.done()
+
     def _watch(self) -> None:
         """From now on somebody has to notice at once when operations end."""
         with self._lock:

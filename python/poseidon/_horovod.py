@@ -95,13 +95,16 @@ def check_process_set(what: str, given: Any) -> None:
 
 
 class Compression:
-    """How gradients travel: as they are, or as float16."""
+    """How gradients travel: as they are, or as float16; PyTorch's also as bfloat16."""
 
     class none:  # pylint: disable=invalid-name
         """As they are."""
 
     class fp16:  # pylint: disable=invalid-name
         """float32 and float64 travel as float16; servers add them in float32."""
+
+    class bf16:  # pylint: disable=invalid-name
+        """float32 and float64 travel as bfloat16, which has the range of float32; servers add them in float32."""
 
     @staticmethod
     def is_half(what: str, given: Any) -> bool:

@@ -26,6 +26,7 @@ from .collectives import (allgather, allgather_object, broadcast, broadcast_, br
 from .engine import Engine, attach
 from .optimizer import DistributedOptimizer, join
 from .parallel import DataParallel
+from .pinned import pinned_bytes
 from .reductions import (allgather_async, allreduce, allreduce_, allreduce_async, allreduce_async_,
                          broadcast_async, broadcast_async_, grouped_allreduce,
                          grouped_allreduce_async, poll, synchronize)
@@ -36,7 +37,7 @@ __all__ = ["Adasum", "Average", "Compression", "DataParallel", "DistributedOptim
            "broadcast_", "broadcast_async", "broadcast_async_", "broadcast_object",
            "broadcast_optimizer_state", "broadcast_parameters", "global_process_set",
            "grouped_allreduce", "grouped_allreduce_async", "init", "is_initialized", "join",
-           "local_rank", "local_size", "poll", "rank", "shutdown", "size", "synchronize", "trace",
+           "local_rank", "local_size", "pinned_bytes", "poll", "rank", "shutdown", "size", "synchronize", "trace",
            *_horovod.QUESTIONS]
 
 

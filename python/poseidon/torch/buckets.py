@@ -129,8 +129,14 @@ def dense_strides(parameter: torch.Tensor) -> tuple[int, ...]:
     return torch.empty_like(parameter, device="meta").stride()
 
 
-def plan(slots: Iterable[Slot], bucket_bytes: int) -> list[list[Slot]]:
+BUCKET_BYTES = 1 << 20
+DEVICE_BUCKET_BYTES = 32 << 20  # what Python does for a bucket takes longer than a device's copy of some MiB
+
+
+def plan(slots: Iterable[Slot], bucket_bytes: int | None) -> list[list[Slot]]:
     """Packs slots, given in the order in which their gradients become ready, into buckets.
+
+    bucket_bytes  None: what suits the device
 
     A bucket holds one type on one device and leaves when its last gradient is ready. A parameter
     that fills a bucket by itself gets one of its own, and does not hold up its neighbours."""
@@ -140,12 +146,13 @@ def plan(slots: Iterable[Slot], bucket_bytes: int) -> list[list[Slot]]:
     for slot in slots:
         kind = (slot.group, slot.parameter.dtype, slot.parameter.device)
         size = slot.parameter.numel() * slot.parameter.dtype.itemsize
-        if size >= bucket_bytes:
+        enough = bucket_bytes or (BUCKET_BYTES if slot.parameter.device.type == "cpu" else DEVICE_BUCKET_BYTES)
+        if size >= enough:
             finished.append([slot])
             continue
         filling.setdefault(kind, []).append(slot)
         filled[kind] = filled.get(kind, 0) + size
-        if filled[kind] >= bucket_bytes:
+        if filled[kind] >= enough:
             finished.append(filling.pop(kind))
             filled.pop(kind)
     return finished + list(filling.values())

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Buckets on a CUDA device: a staging buffer in host memory, and streams of their own for both ways.
 
-    gradients on the device --(stream "down")--> staging buffer --push_pull--> staging buffer
+    gradients on the device --(stream "down")--> staging buffer --push_pull--> the servers' values
     --(stream "up")--> means on the device
 
-The staging buffer is the memory that servers on this machine read in place; its pages are pinned, so
-that copies run beside the computation.
+The staging buffer is the memory that servers on this machine read in place, and the device reads the means where such a
+server has them (landing.py). Both are pinned (pinned.py), so that copies run beside the computation. Means of servers elsewhere
+come into the staging buffer.
 
 Backward is computed by a thread that does little but launch kernels, far ahead of the device. Whatever else
 wants Python meanwhile holds that thread up, so there is no other: a bucket that is full sends those before it whose copies
@@ -27,12 +28,15 @@ import torch
 import poseidon
 
 from .buckets import CHUNK, Bucket
+from .landing import Landing
 from .memory import HostMemory
+from .pinned import pin
 
 PART = 64 * CHUNK  # elements that travel by themselves
 _SPIN_S = 0.0002  # so long a wait for the device looks again and again ...
 _PAUSE_S = 0.00005  # ... and then that often, for servers on the same cores
 _SOON_S = 0.1
+_LOOK_MS = 10
 _FOREVER_S = float("inf")
 
 
@@ -46,27 +50,33 @@ class CudaMemory:
         self.away: collections.deque[Part] = collections.deque()  # with the servers
         self.sending = threading.Lock()  # both of them, but for appending
         self.steps: dict[Bucket, int] = {}  # of their last pushes: to ask the library would wait for its thread
+        self.landings: dict[Bucket, Landing] = {}
         self.errands: queue.SimpleQueue | None = None  # of the courier
-        address, size = host.region.ctypes.data, host.region.nbytes
-        if int(torch.cuda.cudart().cudaHostRegister(address, size, 0)) == 0:
-            weakref.finalize(self, torch.cuda.cudart().cudaHostUnregister, address)
+        self.context = poseidon.context()
+        self.pages = pin(device, host.region.ctypes.data, host.region.nbytes)
 
     def push_pull(self, bucket: Bucket) -> "Journey":
         """Sends what the current stream has written into the bucket by now."""
         written = torch.cuda.Event()
         written.record(torch.cuda.current_stream(self.device))
         step = self.steps[bucket] = self.steps[bucket] + 1 if bucket in self.steps else bucket.table.step
+        if bucket not in self.landings:
+            self.landings[bucket] = Landing(bucket)
+        landing = self.landings[bucket]
+        landing.begin_step()
+        bucket.behind_on_host = landing.means[bucket.marks_begin:bucket.marks_end]
         parts = [Part(self, bucket, step, first, min(first + PART, bucket.marks_end))
                  for first in range(0, bucket.marks_end, PART)]
         with torch.cuda.stream(self.down):
             self.down.wait_event(written)
             for part in parts:
+                landing.wait_until_read(part.first, self.down)
                 part.descend()
         self.leaving.extend(parts)
         if self.sending.acquire(blocking=False):
             try:
-                while self.leaving and self.leaving[0].copied.query():
-                    self._send_first()
+                self._send_what_is_down()
+                self._take_back()
             finally:
                 self.sending.release()
         return Journey(self, bucket, parts)
@@ -90,26 +100,45 @@ class CudaMemory:
         if not self.sending.acquire(timeout=-1 if timeout is None else timeout):
             raise self._too_late(timeout)
         try:
+            since = time.monotonic()
             while self.leaving:
-                if not _reached(self.leaving[0].copied, deadline):
+                if self._send_what_is_down() or self._take_back(most=1):
+                    since = time.monotonic()
+                elif not _pause(since, deadline):
                     raise self._too_late(timeout)
-                self._send_first()
-                while self.away and self.away[0].is_over():
-                    self._take_back_first()
             self._bring_back()
         finally:
             self.sending.release()
 
     def _bring_back(self) -> None:
-        """Means go up in the order in which gradients left. If some do not come soon, a rank may have left, and whoever
-        waits for everything finds out."""
-        while self.away and self.away[0].is_over(_SOON_S):
-            self._take_back_first()
+        """The rest of the means. If they do not come soon, a rank may have left, and whoever waits for everything finds
+        out."""
+        since = time.monotonic()
+        while self.away:
+            if self._take_back():
+                since = time.monotonic()
+            elif time.monotonic() - since > _SOON_S:
+                return
+            else:
+                self.context._wait_any(_LOOK_MS)
 
-    def _take_back_first(self) -> None:
-        part = self.away.popleft()
-        if part.transfer.exception() is None:  # else who waits for it is told
-            part.rise()
+    def _take_back(self, most: int = 1 << 30) -> bool:
+        """Means that have come go up, those of so many parts; the first layers overtake others. Whether there were any."""
+        taken = 0
+        for part in list(self.away):
+            if taken < most and part.transfer.done():
+                taken += 1
+                self.away.remove(part)
+                if part.transfer.exception() is None:  # else who waits for it is told
+                    part.rise()
+        return taken > 0
+
+    def _send_what_is_down(self) -> bool:
+        """Whether there was something."""
+        before = len(self.leaving)
+        while self.leaving and self.leaving[0].copied.query():
+            self._send_first()
+        return len(self.leaving) < before
 
     def _send_first(self) -> None:
         part = self.leaving[0]
@@ -128,6 +157,7 @@ class Part:
 
     def __init__(self, memory: CudaMemory, bucket: Bucket, step: int, first: int, end: int):
         self.memory, self.bucket, self.step, self.first, self.end = memory, bucket, step, first, end
+        self.landing = memory.landings[bucket]
         self.copied = torch.cuda.Event()  # to the staging buffer
         self.transfer: Any = None
         self.error: BaseException | None = None
@@ -145,7 +175,8 @@ class Part:
         is_last = self.end == self.bucket.marks_end
         count = (self.bucket.elements if is_last else self.end) - self.first
         try:
-            transfer = self.memory.host.push_pull_part(self.bucket, self.step, self.first, count, reap=False)
+            transfer = self.memory.host.push_pull_part(self.bucket, self.step, self.first, count, reap=False,
+                                                       view=self.landing.in_view)
         except Exception as error:  # pylint: disable=broad-exception-caught
             self.error = error  # raised where somebody waits for it
             return
@@ -155,26 +186,20 @@ class Part:
         for callback in callbacks:
             transfer.add_done_callback(callback)
 
-    def is_over(self, seconds: float = 0) -> bool:
-        """Whether the transfer has ended by then, well or not."""
-        try:
-            self.transfer.exception(seconds)
-        except poseidon.TimeoutError:
-            return False
-        return True
-
     def rise(self) -> None:
         """The means go up."""
         with self.lock:
             if self.arrived is not None:
                 return
+            means = self.landing.open(self.first, self.end)
             with torch.cuda.stream(self.memory.up):
-                self.bucket.flat[self.first:self.end].copy_(self.bucket.host[self.first:self.end], non_blocking=True)
+                self.bucket.flat[self.first:self.end].copy_(means, non_blocking=True)
                 self.arrived = torch.cuda.Event()
                 self.arrived.record()
+            self.landing.read[self.first] = self.arrived
 
     def add_done_callback(self, function: Callable[[Any], None]) -> None:
-        """Calls function(future) when the means are in the staging buffer."""
+        """Calls function(future) when the means are in host memory."""
         with self.lock:
             if self.transfer is None:
                 self.callbacks.append(function)
@@ -197,7 +222,7 @@ class Journey:
         self.memory, self.bucket, self.parts = memory, bucket, parts
 
     def add_done_callback(self, function: Callable[[Any], None]) -> None:
-        """Calls function(future) when the last part is in the staging buffer again."""
+        """Calls function(future) when the last part is in host memory."""
         self.parts[-1].add_done_callback(function)
 
     def result(self, timeout: float | None = None) -> None:
@@ -207,14 +232,12 @@ class Journey:
             part.result(timeout)
 
 
-def _reached(event: torch.cuda.Event, deadline: float) -> bool:
-    """Waits for the device to get there; false: it did not in time."""
-    begin = time.monotonic()
-    while not event.query():
-        now = time.monotonic()
-        if now > deadline:
-            return False
-        time.sleep(0 if now - begin < _SPIN_S else _PAUSE_S)
+def _pause(since: float, deadline: float) -> bool:
+    """Nothing has happened since then: a moment for others. False: it is too late."""
+    now = time.monotonic()
+    if now > deadline:
+        return False
+    time.sleep(0 if now - since < _SPIN_S else _PAUSE_S)
     return True
 
 

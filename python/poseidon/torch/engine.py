@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from typing import Any, Callable, Iterable, Iterator, Protocol
 
@@ -29,12 +30,11 @@ import torch
 
 import poseidon
 
-from . import collectives, hooks, trace
+from . import collectives, hooks, trace, wire as wires
 from .buckets import CHUNK, DTYPES, Bucket, Slot, plan
 from .memory import Memory, memory_for
 from .room import CARRIERS, Room
 
-BUCKET_BYTES = 1 << 20
 TIMEOUT_S = 1800.0
 _OWN_REFERENCES = 2  # to a slot's view: the slot's, and that of the call which counts
 
@@ -72,7 +72,7 @@ def attach(parameters: Iterable[Any], **options: Any) -> "Engine":
 class Engine:
     """Averages the gradients of some parameters over all ranks.
 
-    bucket_bytes  gradients smaller than this travel together until they reach it
+    bucket_bytes  gradients smaller than this travel together until they reach it; None: 1 MiB, on a device 32 MiB
     wait          "backward": gradients are averaged when backward() returns, so that whatever looks
                   at them next (clipping, GradScaler, any optimizer) is right. "step": only
                   synchronize() waits; until then parameter.grad is None
@@ -80,11 +80,11 @@ class Engine:
                   "reject": the push fails and names the parameters
     timeout       seconds to wait for other ranks before it is called an error
     sparse        names of the parameters whose gradients are known to be sparse
-    wire          type that wider gradients travel as, float16 say; None: their own
+    wire          type that wider gradients travel as, float16 say; None: what PSD_TORCH_GRADIENTS says, or their own
     """
 
     def __init__(self, named: Iterable[tuple[str, torch.Tensor]], *,
-                 bucket_bytes: int = BUCKET_BYTES, wait: str = "backward",
+                 bucket_bytes: int | None = None, wait: str = "backward",
                  nan_policy: str = "allow", timeout: float = TIMEOUT_S,
                  sparse: Iterable[str] = (), wire: torch.dtype | None = None):
         global _count  # pylint: disable=global-statement
@@ -104,7 +104,7 @@ class Engine:
         self.name = f"gradients{_count}"
         _count += 1
         self.bucket_bytes, self.wait = bucket_bytes, wait
-        self.nan_policy, self.timeout, self.wire = nan_policy, timeout, wire
+        self.nan_policy, self.timeout, self.wire = nan_policy, timeout, wire or wires.told()
         self.companions: list[Companion] = []
         self.buckets: list[Bucket] = []
         self._memories: list[Memory] = []  # that they lie in
@@ -192,7 +192,7 @@ class Engine:
         if bucket.missing == 0:
             self._times.ready(bucket.name)
             self._push(bucket)
-            if self._unsent > 0:
+            if self._unsent > 0 and bucket.memory is not None:
                 bucket.memory.meanwhile()
 
     def _begin_backward(self) -> None:
@@ -305,10 +305,13 @@ class Engine:
         for companion in self.companions:
             companion.leave()
         if self.wait == "step":
-            for memory in self._memories:
-                memory.hand_over()
-            for slot in self.slots:
-                slot.parameter.grad = None  # it is under way: nobody may read or write it
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        for memory in self._memories:
+            memory.hand_over()
+        for slot in self.slots:
+            slot.parameter.grad = None  # it is under way: nobody may read or write it
 
     def _place_whatever(self, slot: Slot) -> None:
         if slot.ready:
@@ -364,6 +367,8 @@ class Engine:
     def _settle(self, bucket: Bucket) -> None:
         bucket.came = marks = bucket.behind_on_host.tolist()  # nobody waits for a device
         self.share_active = marks[len(bucket.slots)]
+        if bucket.wire != bucket.dtype:  # it was rounded on its way
+            self.share_active = round(self.share_active * self.context.size) / self.context.size
         if 0 < self.share_active < 1:
             bucket.payload.div_(self.share_active)
         if self._joined:
@@ -475,6 +480,29 @@ class Engine:
         ready comes last, from the last layer to the first."""
         order, may_carry = self._agree_on_order()
         self.buckets = [Bucket(slots, self.wire) for slots in order]
+        if self._is_alone():
+            self._keep_to_itself()
+        else:
+            self._open_tables(may_carry)
+        self._planned = True
+        self._order = []
+
+    def _is_alone(self) -> bool:
+        may_be_joined = os.environ.get("PSD_JOIN") != "off"  # by workers that come later (docs/elastic.md)
+        return self.context.size == 1 and not may_be_joined and self.nan_policy == "allow" and self._room is None
+
+    def _keep_to_itself(self) -> None:
+        from .alone import AloneEngine  # pylint: disable=import-outside-toplevel,cyclic-import
+
+        self.__class__ = AloneEngine
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        for bucket in self.buckets:
+            for slot in bucket.slots:
+                slot.bucket = bucket
+
+    def _open_tables(self, may_carry: bool) -> None:
         if may_carry:
             self._choose_carrier()
         for number, bucket in enumerate(self.buckets):
@@ -486,8 +514,6 @@ class Engine:
         self._memories = memory_for(self.buckets)
         if self._carrier is not None:
             self._room.lie_in(self._carrier)
-        self._planned = True
-        self._order = []
 
     def _choose_carrier(self) -> None:
         """The first bucket that leaves, of those whose type will do: it is back when it is waited for."""

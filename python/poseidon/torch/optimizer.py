@@ -14,10 +14,10 @@ import poseidon
 from .. import _elastic, _horovod
 from .._horovod import Average, Compression, Sum
 from .._progress import Progress
-from . import collectives, trace
+from . import collectives, trace, wire
 from .buckets import Slot
 from .deferred import DeferredSteps
-from .engine import BUCKET_BYTES, TIMEOUT_S, Engine, engine_of
+from .engine import TIMEOUT_S, Engine, engine_of
 from .parallel import sparse_names
 from .server_side import ServerSide
 
@@ -29,7 +29,7 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
         compression: Any = Compression.none, backward_passes_per_step: int = 1,
         op: str = Average, gradient_predivide_factor: float = 1.0, num_groups: int = 0,
         groups: Any = None, sparse_as_dense: bool = False, process_set: Any = None,
-        bucket_bytes: int = BUCKET_BYTES, nan_policy: str = "allow", timeout: float = TIMEOUT_S,
+        bucket_bytes: int | None = None, nan_policy: str = "allow", timeout: float = TIMEOUT_S,
         server_side: bool = False, staleness: int | None = 0) -> torch.optim.Optimizer:
     """Makes an optimizer step with the mean of all ranks' gradients, and returns it. It stays the
     object it was, so learning-rate schedulers and GradScaler work with it.
@@ -44,7 +44,7 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     staleness         with server_side: 0 all ranks step together, N they may be N steps apart,
                       None they do not wait for each other
     bucket_bytes, nan_policy, timeout   see Engine
-    compression       Compression.fp16: float32 and float64 gradients travel as float16
+    compression       Compression.fp16, Compression.bf16: float32 and float64 gradients travel as such
     op                Average, or Sum: then gradients are the sums of all ranks
     gradient_predivide_factor, num_groups, groups, sparse_as_dense   Horovod's: taken, and nothing
                       depends on them; servers add in float32, and buckets are packed by themselves
@@ -58,8 +58,8 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     _horovod.check_process_set(what, process_set)
     op = _horovod.reduction(what, op)
     _horovod.check_predivide(what, gradient_predivide_factor, op)
-    half = Compression.is_half(what, compression)
-    if server_side and (op != Average or half):
+    narrow = wire.chosen(what, compression)
+    if server_side and (op != Average or narrow is not None):
         raise ValueError("server_side: servers make steps with the mean; neither op=Sum nor "
                          "compression is for them")
     _refuse_unfit(optimizer, overlap, model, server_side, staleness, backward_passes_per_step)
@@ -76,8 +76,8 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
         engine = Engine(named, bucket_bytes=bucket_bytes, nan_policy=nan_policy, timeout=timeout,
                         wait="step" if overlap == "forward" else "backward",
                         sparse=sparse_names(model) if model is not None else (),
-                        wire=torch.float16 if half else None)
-    elif half:
+                        wire=narrow)
+    elif narrow is not None:
         raise poseidon.StateError("compression with a DataParallel model, which sends the gradients "
                                   "itself: give the model as it is")
     elif overlap == "forward":

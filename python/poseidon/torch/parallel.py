@@ -13,7 +13,7 @@ import poseidon
 from .. import _elastic
 from . import collectives, trace
 from .buffers import Buffers
-from .engine import BUCKET_BYTES, TIMEOUT_S, Engine
+from .engine import TIMEOUT_S, Engine
 
 
 class DataParallel(torch.nn.Module):
@@ -29,7 +29,7 @@ class DataParallel(torch.nn.Module):
     """
 
     def __init__(self, module: torch.nn.Module, *, broadcast_buffers: bool = True,
-                 bucket_bytes: int = BUCKET_BYTES, nan_policy: str = "allow",
+                 bucket_bytes: int | None = None, nan_policy: str = "allow",
                  timeout: float = TIMEOUT_S):
         super().__init__()
         if not isinstance(module, torch.nn.Module):
@@ -45,7 +45,7 @@ class DataParallel(torch.nn.Module):
         self.module = module
         self.engine = Engine(named, bucket_bytes=bucket_bytes, nan_policy=nan_policy,
                              timeout=timeout, sparse=sparse_names(module))
-        if broadcast_buffers and buffers:
+        if broadcast_buffers and buffers and self.engine.context.size > 1:
             self.engine.companions.append(Buffers(self.engine.name, buffers, timeout))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

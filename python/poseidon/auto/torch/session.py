@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from .walks import Walks
 
 
+def _travel_as() -> str:
+    word = os.environ.get("PSD_TORCH_GRADIENTS", "")
+    return {"bf16": " as bfloat16", "fp16": " as float16"}.get(word, "")
+
+
 def _parameters_of(optimizer: Any) -> list:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
@@ -264,7 +269,8 @@ class TorchSession(Session):
         self._in_use.add_step(optimizer)
         if self._steps == 1:
             values = sum(parameter.numel() for parameter in parameters)
-            self._first_step = f"gradients of {type(optimizer).__name__} averaged ({len(parameters)} tensors, {values} values)"
+            self._first_step = (f"gradients of {type(optimizer).__name__} averaged{_travel_as()} ({len(parameters)} tensors, "
+                                f"{values} values)")
             if not self.loose.begun or self.walks.divides:
                 self.tell_what_is_done()
 
