@@ -14,8 +14,9 @@ PREFIX ?= /usr/local
 # RUNS is how often, and means something else to each of them.
 test-output: RUNS ?= 1000
 test-faults flakes: RUNS ?= 10
+elastic-runs: RUNS ?= 200
 
-.PHONY: all help setup setup-test setup-frameworks build build-prove demo quick test test-all test-output test-faults test-ssh prove flakes bench bench-suite bench-peers fuzz sim models install wheel format clean
+.PHONY: all help setup setup-test setup-frameworks build build-prove demo quick test test-all test-output test-faults test-ssh prove elastic-runs flakes bench bench-suite bench-peers fuzz sim models install wheel format clean
 
 all: setup build
 
@@ -29,6 +30,7 @@ help:
 	@echo "make test-ssh  psd_run over ssh on hosts of its own (root), all of it"
 	@echo "make test-faults  take every process and machine of a job away, RUNS=10 times, JOBS=$(JOBS) at once (root); goes on where it stopped"
 	@echo "make prove     kill servers and masters of real jobs for MINUTES=$(MINUTES), JOBS=$(JOBS) at once; adds to docs/reliability.md, goes on where it stopped"
+	@echo "make elastic-runs  RUNS=200 real jobs whose workers join, leave and die at random moments; goes on where it stopped"
 	@echo "make flakes    each tier of tests RUNS=10 times with all cores kept busy; goes on where it stopped"
 	@echo "make setup-frameworks  PyTorch, TensorFlow and JAX for the tests and examples, into .venv-frameworks"
 	@echo "make bench     speed and latency beside the ceilings and the peers, about 10 minutes"
@@ -97,6 +99,9 @@ test-faults: setup-test build
 
 prove: setup-test build-prove
 	PSD_BIN=$(CURDIR)/build-prove .venv/bin/python tests/prove/prove.py --minutes $(MINUTES) --jobs $(JOBS)
+
+elastic-runs: setup-test build
+	PSD_BIN=$(CURDIR)/$(BIN) .venv/bin/python tests/prove/elastic_runs.py --runs $(RUNS) --out $(BUILD)/elastic-runs
 
 flakes: setup-test setup-frameworks build
 	@. tools/datasets.sh && tools/flakes.py --runs $(RUNS) $(FLAKES_ARGS)

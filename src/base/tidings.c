@@ -4,6 +4,8 @@
  *   joined worker 3
  *   joined server 1 life 5f0c2a
  *   done worker 3 at step 40
+ *   counts worker 4 at step 30
+ *   left worker 3 at step 41
  *   cut server 1
  *   lost worker 3 silent: silent for 2000 ms
  *   awaited server 1
@@ -36,6 +38,7 @@ static const char *const kinds[] = {
     [PSI_TIDING_LOST] = "lost",     [PSI_TIDING_AWAITED] = "awaited",
     [PSI_TIDING_HOSTED] = "hosted", [PSI_TIDING_COPIED] = "copied",
     [PSI_TIDING_PLACE] = "place",   [PSI_TIDING_CROSSED] = "crossed",
+    [PSI_TIDING_COUNTS] = "counts", [PSI_TIDING_LEFT] = "left",
     [PSI_TIDING_SAVED] = "saved",   [PSI_TIDING_END] = "end"};
 static const char *const roles[] = {
     [PSI_TIDING_MASTER] = "master", [PSI_TIDING_SERVER] = "server", [PSI_TIDING_WORKER] = "worker"};
@@ -103,6 +106,8 @@ psi_tiding_format(const struct psi_tiding *tiding, char line_p[PSI_TIDING_LINE])
 
     switch (tiding->kind) {
     case PSI_TIDING_DONE:
+    case PSI_TIDING_COUNTS:
+    case PSI_TIDING_LEFT:
     case PSI_TIDING_SAVED:
         bytes = snprintf(line_p, PSI_TIDING_LINE, "%s %s %u at step %llu", kinds[tiding->kind],
                          role, tiding->rank, (unsigned long long)tiding->step);

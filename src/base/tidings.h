@@ -30,6 +30,8 @@ enum psi_tiding_kind {
     PSI_TIDING_COPIED,  /* ... not at all: its copy has its part */
     PSI_TIDING_PLACE,   /* who has a server's part now, and its copies: place */
     PSI_TIDING_CROSSED, /* no copy takes the place of that server's lane by the number in life */
+    PSI_TIDING_COUNTS,  /* a worker that joined counts from that step on */
+    PSI_TIDING_LEFT,    /* ... one that is gone no longer does */
     PSI_TIDING_SAVED,   /* a checkpoint that was asked for is there: step; 0: there is none */
     PSI_TIDING_END, /* the job ends with code: because of whom, if it is anybody's fault; text */
 };

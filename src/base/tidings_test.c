@@ -27,7 +27,10 @@ test_lines_come_back(void **state)
                     .kind = (enum psi_tiding_kind)kind,
                     .role = (enum psi_tiding_role)role,
                     .rank = 4094,
-                    .step = kind == PSI_TIDING_DONE || kind == PSI_TIDING_SAVED ? UINT64_MAX : 0,
+                    .step = kind == PSI_TIDING_DONE || kind == PSI_TIDING_COUNTS ||
+                                    kind == PSI_TIDING_LEFT || kind == PSI_TIDING_SAVED
+                                ? UINT64_MAX
+                                : 0,
                     .lane = kind == PSI_TIDING_CROSSED ? 63 : 0,
                     .life = (kind == PSI_TIDING_JOINED || kind == PSI_TIDING_CROSSED ||
                              kind == PSI_TIDING_END) &&

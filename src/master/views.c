@@ -377,6 +377,22 @@ on_view(struct master *master, const struct psi_view *old, const struct psi_view
     psi_log(master->log, PSI_LOG_DEBUG, "VIEW", "view %u: %s", now->id, words[now->change]);
 }
 
+/* Who started the workers wants to know from which step on the set is another. */
+static void
+tell_step(const struct master *master)
+{
+    const bool joined = master->change.kind == PSI_VIEW_WORKER_JOINED;
+    const struct psi_tiding tiding = {.kind = joined ? PSI_TIDING_COUNTS : PSI_TIDING_LEFT,
+                                      .role = PSI_TIDING_WORKER,
+                                      .rank = master->change.who,
+                                      .step = master->change.counts};
+
+    if (master->config.tell != NULL && !master->change.renews &&
+        (joined || master->change.kind == PSI_VIEW_WORKER_LEFT)) {
+        master->config.tell(master->config.tell_context, &tiding);
+    }
+}
+
 /* Every lane has the new view: now the workers. */
 static void
 finish(struct master *master)
@@ -390,6 +406,7 @@ finish(struct master *master)
         return;
     }
     on_view(master, &old, &view);
+    tell_step(master);
     psi_fail_point(master_view_told);
     psi_view_fini(&old);
     master->change.stage = STAGE_IDLE;

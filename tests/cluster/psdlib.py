@@ -13,6 +13,7 @@ from ctypes import c_uint32, c_uint64, c_void_p
 
 FOREVER = 2**32 - 1
 UNBOUNDED = 2**32 - 1
+NOW = 2**64 - 1  # a step: PSD_STEP_NOW
 F32, F64, F16, BF16 = 1, 2, 3, 4
 SGD, ADD, MOMENTUM, NESTEROV, ADAGRAD, RMSPROP, ADAM, ADAMW, FTRL = range(9)
 UPDATE, SUM = 0, 1
@@ -39,6 +40,7 @@ structs = load_structs()
 STRUCTS = structs.STRUCTS
 OpenArgs, RuleArgs, TableArgs = structs.OpenArgs, structs.RuleArgs, structs.TableArgs
 Transfer, ErrorText, NodeInfo = structs.Transfer, structs.ErrorText, structs.NodeInfo
+MembersInfo = structs.MembersInfo
 
 
 def load():
@@ -68,6 +70,8 @@ def load():
     lib.psd_free.argtypes = [c_void_p, c_void_p]
     lib.psd_view.argtypes = [c_void_p, POINTER(c_void_p)]
     lib.psd_save.argtypes = [c_void_p, c_char_p, c_uint64]
+    lib.psd_members.argtypes = [c_void_p, c_uint64, POINTER(MembersInfo), POINTER(c_uint32), c_size_t]
+    lib.psd_leave.argtypes = [c_void_p]
     lib.psd_load.argtypes = [c_void_p, c_char_p, POINTER(c_uint64)]
     lib.psd_nodes_at.argtypes = [c_char_p, c_uint32, POINTER(NodeInfo), c_size_t, c_size_t,
                                  POINTER(c_size_t)]
@@ -214,6 +218,16 @@ class Context:
         step = c_uint64()
         check(LIB.psd_load(self.handle, str(directory).encode(), byref(step)))
         return step.value
+
+    def members(self, step, most=64):
+        """The ranks that count in the step, and the version of the set."""
+        found = MembersInfo(ctypes.sizeof(MembersInfo))
+        ranks = (c_uint32 * most)()
+        check(LIB.psd_members(self.handle, step, byref(found), ranks, most))
+        return set(ranks[: found.count]), found.version
+
+    def leave(self):
+        check(LIB.psd_leave(self.handle))
 
     def close(self):
         handle, self.handle = self.handle, None  # it is gone either way

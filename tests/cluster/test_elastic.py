@@ -31,8 +31,8 @@ def run_with_one_that_joins(hand, *arguments):
     second.wait_for_output("joined 1 1")
     gate.touch()
     assert [process.wait() for process in (first, second, master, *servers)] == [0] * 5
-    assert counts_from(master) == {1: 21}
-    assert "step 21\n" in second.output() and "step 20\n" not in second.output()
+    assert counts_from(master) == {1: 22}
+    assert "step 22\n" in second.output() and "step 21\n" not in second.output()
     return re.search(r"values (\w+)", first.output()).group(1)
 
 
@@ -113,7 +113,7 @@ def test_late_workers_join_at_the_current_step(hand):
     late.wait_for_output("joined 2 1")
     gate.touch()
     assert [process.wait() for process in (*early, late, master, server)] == [0] * 5
-    assert set(counts_from(master)) == {2} and counts_from(master)[2] in (11, 12)
+    assert set(counts_from(master)) == {2} and counts_from(master)[2] in (12, 13)
 
 
 def test_a_worker_that_cannot_join_disturbs_nobody(hand):

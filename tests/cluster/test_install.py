@@ -235,7 +235,7 @@ def complete(prefix, *words):
 
 def test_completion(prefix):
     """If this fails, Tab offers nothing, or what psd_run does not know."""
-    assert complete(prefix, "s") == ["show", "stop", "secret"]
+    assert complete(prefix, "s") == ["show", "stop", "scale", "secret"]
     assert complete(prefix, "--clus") == ["--cluster_config"]
     assert complete(prefix, "--on_worker_death", "c") == ["continue"]
     assert complete(prefix, "logs", "--si") == ["--since"]

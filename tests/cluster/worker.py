@@ -61,6 +61,7 @@ def parse():
     parser.add_argument("--hold", action="append", default=[], help="STEP:FILE, closing:FILE, or pushedSTEP:FILE (--split)")
     parser.add_argument("--meet", action="store_true", help="a barrier before each step")
     parser.add_argument("--deaf", action="store_true", help="ignore SIGTERM")
+    parser.add_argument("--leave_on_term", action="store_true", help="SIGTERM: leave before the next step")
     parser.add_argument("--unclosed", action="store_true", help="exit with 0 instead of closing")
     parser.add_argument("--op_timeout_ms", type=int, default=0)
     parser.add_argument("--open_timeout_ms", type=int, default=0)
@@ -80,6 +81,7 @@ class Worker:
         self.regions = []
         self.values = []
         self.seen = hashlib.sha256()
+        self.asked_to_leave = False
 
     def moment(self, name, step=None):
         """One of: started, joined, opened, half, sent, done, closing, closed."""
@@ -227,6 +229,9 @@ class Worker:
                 table.pull(first, self.values[number]).wait()
         for step in range(first, self.args.steps):
             self.hold(step)
+            if self.asked_to_leave:
+                say(f"leaves before step {step}")
+                break
             if self.args.meet:
                 self.context.barrier()
             if self.args.cut == step:
@@ -251,6 +256,8 @@ def main():
     if args.deaf:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     worker = Worker(args)
+    if args.leave_on_term:
+        signal.signal(signal.SIGTERM, lambda number, frame: setattr(worker, "asked_to_leave", True))
     try:
         worker.run()
     except psdlib.PsdError as error:

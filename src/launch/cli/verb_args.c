@@ -1,5 +1,5 @@
 /*
- * verb_args.c - the command lines of show, page, logs, stop, restart, list, top and trace.
+ * verb_args.c - the command lines of show, page, logs, stop, restart, scale, list, top and trace.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -38,6 +38,20 @@ static const char about_restart[] =
     "alone.\n"
     "\n"
     "    psd_run restart train --servers";
+static const char about_scale[] =
+    "More workers for a job that runs, or fewer (docs/elastic.md). It has to be started with room "
+    "for\n"
+    "them, --max_workers. New ones run the same command, and count from a step on that the log "
+    "names.\n"
+    "Those with the highest ranks leave: they get SIGTERM, and time to finish their step and to "
+    "leave\n"
+    "(psd_leave, or psd_close); after that they are killed. Training goes on without a pause. Exit "
+    "code\n"
+    "0: it is under way; 3: refused, with the reason.\n"
+    "\n"
+    "    psd_run scale train --workers 6\n"
+    "    psd_run scale train --workers +2 --host node7\n"
+    "    psd_run scale train --workers=-1";
 static const char about_page[] =
     "Where a job that runs here is watched in a browser: its address, with its token. Who has it\n"
     "sees the job; give it to nobody else. With --master, a page for a job that was started by "
@@ -97,6 +111,10 @@ static const struct psi_command commands[] = {
                       .synopsis = "[JOB] --servers [--timeout SECONDS]",
                       .about = about_restart,
                       .option_count = 2},
+    [VERB_SCALE] = {.name = "psd_run scale",
+                    .synopsis = "[JOB] --workers N [options]",
+                    .about = about_scale,
+                    .option_count = 4},
     [VERB_PAGE] = {.name = "psd_run page",
                    .synopsis = "[JOB] [options]",
                    .about = about_page,
@@ -137,6 +155,16 @@ verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *opt
                           {"timeout", 0, PSI_OPTION_NUMBER,
                            "how many seconds each may take until nothing is missing [60]",
                            &options->seconds, 1, 86400}},
+        [VERB_SCALE] = {{"workers", 0, PSI_OPTION_TEXT, "how many there are to be: 3, or +1, -1",
+                         &options->scale_workers},
+                        {"servers", 0, PSI_OPTION_TEXT, "refused: a running job keeps its servers",
+                         &options->scale_servers},
+                        {"host", 0, PSI_OPTION_TEXT,
+                         "the machine of the job for new ones [that with the fewest workers]",
+                         &options->host},
+                        {"grace", 0, PSI_OPTION_NUMBER,
+                         "how many seconds those that leave have for it [30]", &options->seconds, 1,
+                         86400}},
         [VERB_LIST] = {{"no_trunc", 0, PSI_OPTION_FLAG, "all columns, whole commands",
                         &options->no_trunc},
                        {"json", 0, PSI_OPTION_FLAG, "for programs", &options->json}},
@@ -181,7 +209,8 @@ say_which(const struct words *names, enum verb verb)
                                         [VERB_TOP] = "top",
                                         [VERB_TRACE] = "trace",
                                         [VERB_PAGE] = "page",
-                                        [VERB_RESTART] = "restart --servers"};
+                                        [VERB_RESTART] = "restart --servers",
+                                        [VERB_SCALE] = "scale --workers N"};
 
     fprintf(stderr, "psd_run: which job? Several run:");
     for (size_t i = 0; i < names->count; i++) {

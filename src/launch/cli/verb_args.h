@@ -1,5 +1,5 @@
 /*
- * verb_args.h - the command lines of show, page, logs, stop, restart, list, top and trace.
+ * verb_args.h - the command lines of show, page, logs, stop, restart, scale, list, top and trace.
  */
 #ifndef LAUNCH_VERB_ARGS_H
 #define LAUNCH_VERB_ARGS_H
@@ -20,10 +20,13 @@ struct verb_options {
     const char *since;
     const char *master; /* show: ask this master instead */
     const char *secret_file;
-    const char *out;  /* logs: directory of the logs of jobs that have ended */
-    uint32_t steps;   /* trace */
-    bool servers;     /* restart */
-    uint32_t seconds; /* restart: for each of them */
+    const char *out;           /* logs: directory of the logs of jobs that have ended */
+    uint32_t steps;            /* trace */
+    bool servers;              /* restart */
+    uint32_t seconds;          /* restart: for each of them; scale: for who leaves */
+    const char *scale_workers; /* scale: 3, +1, -1 */
+    const char *scale_servers;
+    const char *host; /* scale: where new ones go */
 };
 
 enum verb {
@@ -34,7 +37,8 @@ enum verb {
     VERB_TOP,
     VERB_TRACE,
     VERB_PAGE,
-    VERB_RESTART
+    VERB_RESTART,
+    VERB_SCALE
 };
 
 /* Reads one. False: *code_p is what to exit with. *first_p, *second_p: arguments, or NULL. */

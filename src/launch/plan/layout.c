@@ -209,6 +209,21 @@ layout_move_server(struct layout *layout, uint32_t slot, uint32_t machine)
 }
 
 void
+layout_add_worker(struct layout *layout, uint32_t machine)
+{
+    const uint32_t slot = layout->slots++;
+    const size_t bytes = layout->slots * sizeof(uint32_t);
+
+    layout->machine_of = memory_need(realloc(layout->machine_of, bytes));
+    layout->local_rank = memory_need(realloc(layout->local_rank, bytes));
+    layout->gpus = memory_need(realloc(layout->gpus, bytes));
+    layout->machine_of[slot] = machine;
+    layout->local_rank[slot] = layout->machines[machine].workers++;
+    layout->gpus[slot] = 0;
+    layout->machines[machine].processes++;
+}
+
+void
 layout_move_master(struct layout *layout, uint32_t machine)
 {
     layout->machines[layout->machine_of[0]].processes--;

@@ -59,6 +59,8 @@ void layout_fini(struct layout *layout);
 /* One of its own, whose processes may move. */
 struct layout layout_copy(const struct layout *layout);
 void layout_move_server(struct layout *layout, uint32_t slot, uint32_t machine);
+/* One worker more, behind all others. */
+void layout_add_worker(struct layout *layout, uint32_t machine);
 void layout_move_master(struct layout *layout, uint32_t machine);
 
 /* A job without a master: its machine is only there if something else runs on it. */

@@ -97,6 +97,19 @@ job_rules_settle_replicas(struct psi_settings *settings, const struct layout *la
                             settings->replicas == PSI_REPLICAS_1 ? "1" : "0", err);
 }
 
+psd_status
+job_rules_min_workers(const struct launch_options *options, struct psi_settings *settings,
+                      struct psd_error *err)
+{
+    char text[16];
+
+    if (options->min_workers == LAUNCH_NOT_GIVEN) {
+        return PSD_OK;
+    }
+    snprintf(text, sizeof(text), "%u", options->min_workers);
+    return psi_settings_set(settings, PSI_SOURCE_COMMAND, "command line", "min_workers", text, err);
+}
+
 uint32_t
 job_rules_restarts(const struct launch_options *options, const struct psi_settings *settings)
 {
@@ -142,6 +155,29 @@ silence_ms(const struct psi_settings *settings)
     return ms < UINT32_MAX / 2 ? (uint32_t)ms : UINT32_MAX / 2;
 }
 
+/* Why workers cannot be added to the job while it runs, or taken from it; NULL: they can. */
+static const char *
+alone(const struct plan *plan, const struct layout *layout)
+{
+    if (personality_is_foreign(plan->personality)) {
+        return "its workers are not Poseidon's";
+    }
+    if (plan->automatic && plan->automatic_asked) {
+        return "its scripts know nothing of Poseidon (--auto), and their models are with the "
+               "workers: to run it on others, stop it and resume it from a checkpoint";
+    }
+    if (plan->command_count > 1 || plan->worker_set != NULL) {
+        return "each of its workers has a command or variables of its own";
+    }
+    for (uint32_t i = 0; i < layout->machine_count; i++) {
+        if (layout->machines[i].joined) {
+            return "each of its processes was started by a psd_run of its own: start one more in "
+                   "the same way";
+        }
+    }
+    return NULL;
+}
+
 struct watch_config
 job_rules(const struct launch_options *options, const struct psi_settings *settings,
           const struct plan *plan, const struct layout *layout, bool may_return)
@@ -172,6 +208,9 @@ job_rules(const struct launch_options *options, const struct psi_settings *setti
         .save_ms = options->checkpoint != NULL ? SAVE_MS : 0,
         .foreign = personality_is_foreign(plan->personality),
         .masterless = !personality_has_master(plan->personality),
+        .max_workers = settings->max_workers,
+        .min_workers = settings->min_workers,
+        .alone = alone(plan, layout),
         .leaders = plan_leaders(plan)};
 
     if (may_return) {

@@ -26,6 +26,10 @@ psd_status job_rules_settle_replicas(struct psi_settings *settings, const struct
 psd_status job_rules_apply_joining(struct psi_settings *settings, uint32_t wait_s,
                                    struct psd_error *err);
 
+/* Of a job whose workers psd_run starts itself --min_workers is the master's setting. */
+psd_status job_rules_min_workers(const struct launch_options *options,
+                                 struct psi_settings *settings, struct psd_error *err);
+
 /* Restarts of single workers. */
 uint32_t job_rules_restarts(const struct launch_options *options,
                             const struct psi_settings *settings);

@@ -552,6 +552,8 @@ prepare_job(const struct launch_options *options, char *const *environment,
     *prepared_p = (struct prepared){
         .plan = {.servers = given_or_1(options->servers), .workers = given_or_1(options->workers)}};
     status = read_all(&work, err);
+    status = status == PSD_OK && tasks == NULL ? job_rules_min_workers(options, &work.settings, err)
+                                               : status;
     if (status == PSD_OK) {
         lay_out(&work);
         status =

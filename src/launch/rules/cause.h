@@ -112,6 +112,9 @@ struct cause {
 bool cause_init(struct cause *cause, const struct cause_config *config);
 void cause_fini(struct cause *cause);
 
+/* More workers, behind the others. False: no memory. */
+bool cause_add_workers(struct cause *cause, uint32_t count, const uint32_t *machine_of);
+
 /* Which computer a machine is, once that is known; until then each is one of its own. */
 void cause_place(struct cause *cause, uint32_t machine, uint32_t computer);
 

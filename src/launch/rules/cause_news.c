@@ -28,6 +28,25 @@ cause_place(struct cause *cause, uint32_t machine, uint32_t computer)
     cause->machines[machine].computer = computer;
 }
 
+bool
+cause_add_workers(struct cause *cause, uint32_t count, const uint32_t *machine_of)
+{
+    const uint32_t slots = cause_slots(cause);
+    struct cause_process *grown =
+        realloc(cause->processes, (slots + count) * sizeof(*cause->processes));
+
+    if (grown == NULL) {
+        return false;
+    }
+    cause->processes = grown;
+    for (uint32_t i = 0; i < count; i++) {
+        grown[slots + i] = (struct cause_process){0};
+    }
+    cause->config.workers += count;
+    cause->config.machine_of = machine_of;
+    return true;
+}
+
 void
 cause_fini(struct cause *cause)
 {
@@ -124,6 +143,8 @@ cause_told(struct cause *cause, const struct psi_tiding *tiding)
     case PSI_TIDING_COPIED:
     case PSI_TIDING_PLACE:
     case PSI_TIDING_CROSSED:
+    case PSI_TIDING_COUNTS:
+    case PSI_TIDING_LEFT:
     case PSI_TIDING_SAVED:
     case PSI_TIDING_AWAITED: /* whoever starts it again forgives its end */
         break;

@@ -20,6 +20,7 @@
 #include "launch/rules/watch_servers.h"
 #include "launch/rules/watch_steps.h"
 #include "launch/rules/watch_stop.h"
+#include "launch/rules/watch_workers.h"
 
 enum {
     SERVER_LEFT_MS = 2000,   /* between a server leaving well and the master doing the same */
@@ -88,7 +89,7 @@ watch_init(struct watch *watch, const struct watch_config *config, const struct 
                             .late_ms = UINT64_MAX,
                             .absence_ms = UINT64_MAX,
                             .service_left_deadline_ms = UINT64_MAX};
-    watch->slots = calloc(watch_slot_count(watch), sizeof(*watch->slots));
+    watch->slots = calloc(watch_slots_max(config), sizeof(*watch->slots));
     return cause_init(&watch->inquest, &inquest) && watch->slots != NULL;
 }
 
@@ -162,7 +163,7 @@ settle_absence(struct watch *watch)
 
         joined = joined || worker->joined;
         running = running || !worker->ended;
-        if (worker->ended && !worker->joined && absent == 0) {
+        if (worker->ended && !worker->joined && !worker->is_added && absent == 0) {
             absent = slot;
         }
     }
@@ -201,6 +202,11 @@ worker_exited(struct watch *watch, const struct watch_event *event, uint64_t now
         return;
     }
     slot->ended = true;
+    if (watch_worker_is_new(watch, event->slot)) {
+        cause_forgive(&watch->inquest, event->slot);
+        watch_leave_if_done(watch, now_ms);
+        return;
+    }
     watch->workers_failed++;
     watch->failed_first = watch->failed_first != 0 ? watch->failed_first : event->slot;
     watch_leaders_ended(watch, &leaders_failed);
@@ -222,7 +228,8 @@ all_started(const struct watch *watch)
         const struct watch_slot *state = &watch->slots[slot];
         const bool was_there = slot == 0 && state->restarts > 0;
 
-        if (!state->started && !state->joined && !state->is_missing && !was_there) {
+        if (!state->started && !state->joined && !state->is_missing && !was_there &&
+            !state->is_added) {
             return false;
         }
     }
@@ -262,6 +269,7 @@ service_exited(struct watch *watch, const struct watch_event *event, uint64_t no
         watch_fail(watch, WATCH_CAUSE_SERVICE_LEFT, event->slot, 1);
     } else if (event->slot == 0 && !watch->config.foreign) {
         watch->master_left = true;
+        watch_workers_drop_new(watch, now_ms);
         watch->service_left_deadline_ms = UINT64_MAX;
     } else if (!watch->master_left && watch->service_left_deadline_ms == UINT64_MAX) {
         watch->service_left = event->slot;
@@ -353,7 +361,8 @@ static uint32_t
 first_late(const struct watch *watch)
 {
     for (uint32_t slot = 1 + watch->config.servers; slot < watch_slot_count(watch); slot++) {
-        if (watch->slots[slot].alive && !watch->slots[slot].joined) {
+        if (watch->slots[slot].alive && !watch->slots[slot].joined &&
+            !watch->slots[slot].is_added) {
             return slot;
         }
     }
@@ -408,19 +417,6 @@ worker_lost(struct watch *watch, uint32_t slot, enum psi_loss loss, uint64_t now
     }
 }
 
-static void
-kill_doomed(struct watch *watch, uint64_t now_ms)
-{
-    for (uint32_t slot = 0; slot < watch_slot_count(watch); slot++) {
-        struct watch_slot *state = &watch->slots[slot];
-
-        if (state->doomed_ms != 0 && now_ms >= state->doomed_ms) {
-            state->doomed_ms = 0;
-            watch->ops->signal(watch->context, slot, SIGKILL);
-        }
-    }
-}
-
 void
 watch_told(struct watch *watch, const struct psi_tiding *tiding, uint64_t now_ms)
 {
@@ -433,6 +429,8 @@ watch_told(struct watch *watch, const struct psi_tiding *tiding, uint64_t now_ms
     if (tiding->kind == PSI_TIDING_JOINED && slot != 0) {
         watch->slots[slot].life = tiding->life;
         joined(watch, slot, now_ms);
+    } else if (tiding->kind == PSI_TIDING_COUNTS) {
+        watch->slots[slot].counts = true;
     } else if (tiding->kind == PSI_TIDING_LOST && tiding->role == PSI_TIDING_WORKER) {
         worker_lost(watch, slot, tiding->loss, now_ms);
     } else if (tiding->kind == PSI_TIDING_AWAITED && tiding->role == PSI_TIDING_SERVER) {
@@ -484,7 +482,10 @@ watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_m
         }
         break;
     case WATCH_START_FAILED:
-        if (watch->phase < WATCH_ASKING) {
+        if (watch_worker_is_new(watch, event->slot)) {
+            watch->slots[event->slot].ended = true;
+            watch_leave_if_done(watch, now_ms);
+        } else if (watch->phase < WATCH_ASKING) {
             watch_fail(watch, WATCH_CAUSE_NOT_STARTED, event->slot, WATCH_CODE_CANNOT_START);
         }
         break;
@@ -537,7 +538,7 @@ watch_tick(struct watch *watch, uint64_t now_ms)
         watch_master_spare(watch, now_ms);
     }
     watch_start_due(watch, now_ms);
-    kill_doomed(watch, now_ms);
+    watch_kill_doomed(watch, now_ms);
     conclude(watch, now_ms);
     watch_rolling_step(watch, now_ms);
     if (now_ms >= watch->timeout_ms && watch->phase < WATCH_LEAVING) {

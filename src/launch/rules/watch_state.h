@@ -44,11 +44,14 @@ struct watch_config {
     uint64_t timeout_ms;        /* for the whole job; 0: any */
     uint32_t replace_ms;        /* for a lost machine with workers alone to come back; 0: it is
                                    not waited for */
-    uint32_t save_ms;  /* for a checkpoint before SIGTERM stops the job; 0: there are none */
-    uint32_t leave_ms; /* for servers and master to leave once the workers are done */
-    bool foreign;      /* all run the user's command: nobody joins, everything starts at once */
-    bool masterless;   /* slot 0 is empty; only of foreign jobs, which may lack servers, too */
-    uint32_t leaders;  /* the first of the workers, with whose end the job is done; 0: all */
+    uint32_t save_ms;     /* for a checkpoint before SIGTERM stops the job; 0: there are none */
+    uint32_t leave_ms;    /* for servers and master to leave once the workers are done */
+    bool foreign;         /* all run the user's command: nobody joins, everything starts at once */
+    bool masterless;      /* slot 0 is empty; only of foreign jobs, which may lack servers, too */
+    uint32_t max_workers; /* ranks in all the job's life; 0: none may join */
+    uint32_t min_workers; /* of Poseidon's: with fewer no step ends */
+    const char *alone;    /* why its workers cannot come and go; NULL: they can */
+    uint32_t leaders;     /* the first of the workers, with whose end the job is done; 0: all */
 };
 
 /* Orders. Processes are numbered by slot: role.h. Hooks return at once and call nothing back. */
@@ -198,6 +201,9 @@ struct watch_slot {
     bool is_left;           /* ... but it has died too often: another server may take its part */
     bool is_hosted;         /* another server has its part: no life of this one is wanted */
     bool is_copied;         /* its copy has its part, or had it: it may only stand by */
+    bool is_added;          /* a worker that came while the job ran: nobody waits for it */
+    bool counts;            /* ... in a step, and those behind it */
+    bool is_leaving;        /* a worker that was asked to leave: doomed_ms is its time for that */
     bool is_rolled;         /* killed because it is to be restarted: that is no failure */
     uint64_t life;          /* of a server that joined: the number that its process drew */
     uint64_t last_life;     /* ... and that of the last one that ended; 0: none has */

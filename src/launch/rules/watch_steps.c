@@ -132,6 +132,19 @@ watch_stop_next(struct watch *watch, uint64_t now_ms)
     watch_end(watch, WATCH_SWEEP_MS);
 }
 
+void
+watch_kill_doomed(struct watch *watch, uint64_t now_ms)
+{
+    for (uint32_t slot = 0; slot < watch_slot_count(watch); slot++) {
+        struct watch_slot *state = &watch->slots[slot];
+
+        if (state->doomed_ms != 0 && now_ms >= state->doomed_ms) {
+            state->doomed_ms = 0;
+            watch->ops->signal(watch->context, slot, SIGKILL);
+        }
+    }
+}
+
 uint32_t
 watch_leaders_ended(const struct watch *watch, uint32_t *failed_p)
 {

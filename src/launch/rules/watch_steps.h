@@ -9,6 +9,9 @@
 enum { WATCH_SWEEP_MS = 1000 }; /* what a worker left behind in the background */
 
 uint32_t watch_slot_count(const struct watch *watch);
+
+/* Those whose time is over. */
+void watch_kill_doomed(struct watch *watch, uint64_t now_ms);
 enum launch_role watch_slot_role(const struct watch *watch, uint32_t slot);
 bool watch_has_all_servers(const struct watch *watch);
 

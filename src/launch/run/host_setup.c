@@ -149,8 +149,8 @@ host_setup_port(const struct gather *gather, uint32_t slot)
     const struct host *host = &gather->hosts[layout->machine_of[slot]];
     uint32_t place = layout->local_rank[slot];
 
-    if (gather->plan->given != NULL) {
-        return 0;
+    if (gather->plan->given != NULL || slot > gather->plan->servers + gather->plan->workers) {
+        return 0; /* workers that came later have none */
     }
     switch (role_of_slot(slot, gather->plan->servers)) {
     case LAUNCH_WORKER:

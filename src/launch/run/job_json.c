@@ -160,6 +160,12 @@ tell_process(const struct run *run, uint32_t slot, const struct psd_node *nodes,
     json_object_set_new(value, "signal",
                         ended && state->signal != 0 ? json_integer(state->signal) : json_null());
     json_object_set_new(value, "restarts", json_integer(state->restarts));
+    if (state->counts) {
+        json_object_set_new(value, "counts_from", json_integer((json_int_t)process->counts_from));
+    }
+    if (process->left_at > 0) {
+        json_object_set_new(value, "counts_until", json_integer((json_int_t)process->left_at));
+    }
     json_object_set_new(value, "cause", json_boolean(end_text_is_process(run, slot)));
     json_object_set_new(value, "command",
                         json_text(process->command != NULL ? process->command : ""));

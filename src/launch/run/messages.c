@@ -20,6 +20,7 @@
 #include "launch/run/orders.h"
 #include "launch/run/report.h"
 #include "launch/run/run_page.h"
+#include "launch/run/scale_workers.h"
 #include "launch/system/wall_clock.h"
 
 enum { TELL_MS = 500 }; /* how often the master tells */
@@ -134,6 +135,9 @@ handle_master_line(struct run *run, const char *line)
         failovers_hosted(run, slot);
     } else if (tiding.kind == PSI_TIDING_COPIED) {
         failovers_copied(run, slot);
+    }
+    if (tiding.kind == PSI_TIDING_COUNTS || tiding.kind == PSI_TIDING_LEFT) {
+        scale_workers_told(run, &tiding, slot);
     }
     report_told(run, &tiding, slot);
 }

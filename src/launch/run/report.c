@@ -19,6 +19,7 @@
 #include "launch/rules/watch_machines.h"
 #include "launch/run/end_text.h"
 #include "launch/run/failovers.h"
+#include "launch/run/scale_workers.h"
 
 enum {
     CLOCK_MS_MAX = 2000,
@@ -414,6 +415,10 @@ report_success(struct run *run, double seconds)
                     "imports poseidon");
     }
     failovers_text(run, died, sizeof(died));
+    if (died[0] != '\0') {
+        console_say(&run->console, "%s", died);
+    }
+    scale_workers_text(run, died, sizeof(died));
     if (died[0] != '\0') {
         console_say(&run->console, "%s", died);
     }

@@ -21,6 +21,7 @@
 #include "base/fail.h"
 #include "base/monotonic.h"
 #include "launch/agent/agent.h"
+#include "launch/rules/watch_workers.h"
 #include "launch/system/signal_fd.h"
 #include "launch/system/wall_clock.h"
 #include "launch/text/memory.h"
@@ -246,7 +247,7 @@ run_init(struct run *run, const struct run_args *args, const struct watch_ops *o
     run->layout = &run->places;
     rules.machine_of = rules.machine_of != NULL ? run->places.machine_of : NULL;
     run->slots = 1 + args->plan->servers + args->plan->workers;
-    run->processes = memory_need(calloc(run->slots, sizeof(*run->processes)));
+    run->processes = memory_need(calloc(watch_slots_max(&rules), sizeof(*run->processes)));
     if (!watch_init(&run->watch, &rules, ops, run)) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for %u processes", run->slots);
     }

@@ -26,11 +26,13 @@ struct process {
     pid_t pid; /* of the last life, on its machine; 0: never started */
     int error; /* errno of a start that failed */
     uint32_t restart;
-    uint32_t lanes;      /* of a server; 0: never started */
-    bool start_pending;  /* ordered, not answered */
-    bool port_taken;     /* when its last life failed, somebody else had its port */
-    uint64_t start_ms;   /* of the last life, on the clock of the wall; 0: never started */
-    uint64_t end_ms;     /* 0: it lives */
+    uint32_t lanes;       /* of a server; 0: never started */
+    bool start_pending;   /* ordered, not answered */
+    bool port_taken;      /* when its last life failed, somebody else had its port */
+    uint64_t start_ms;    /* of the last life, on the clock of the wall; 0: never started */
+    uint64_t end_ms;      /* 0: it lives */
+    uint64_t counts_from; /* of a worker that joined: its first step; 0: it is not known yet */
+    uint64_t left_at; /* ... that left or died: the first step after which all know; 0: likewise */
     uint64_t last_step;  /* of a worker that said done: the master's last word; else 0 */
     char *command;       /* owned: what it runs, masked; NULL before the first start */
     char *last_word;     /* owned: why it ends, by its own word (notes.h); NULL: it said nothing */
