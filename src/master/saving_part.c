@@ -15,6 +15,8 @@
 #include "master/disk.h"
 #include "master/state.h"
 
+enum { NOTHING_MS = 10000 /* until the program may have offered */ };
+
 /* Worker 0, if it has offered and is in the job. */
 static struct member *
 asked(const struct master *master)
@@ -43,8 +45,13 @@ static void
 tell_nothing(struct master *master)
 {
     struct saving *saving = &master->saving;
+    const uint64_t now_ns = psi_now_ns(master->env);
 
-    if (!saving->nothing_told && has_sums(master)) {
+    if (saving->nothing_since_ns == 0 && has_sums(master)) {
+        saving->nothing_since_ns = now_ns;
+    }
+    if (!saving->nothing_told && saving->nothing_since_ns != 0 &&
+        now_ns >= saving->nothing_since_ns + NOTHING_MS * MASTER_MS_NS) {
         psi_log(
             master->log, PSI_LOG_WARN, "CHECKPOINT-NOTHING",
             "nothing is saved: the job's tables are sums, of which servers keep nothing, and its "

@@ -293,7 +293,8 @@ struct saving {
     uint64_t part_bytes;
     bool part_offered; /* worker 0 can be asked, by this incarnation: */
     uint32_t part_incarnation;
-    bool nothing_told; /* there is nothing to save: a line has said so */
+    uint64_t nothing_since_ns; /* that there is nothing to save; 0: there is no table yet */
+    bool nothing_told;         /* a line has said so */
     bool is_failing;
     bool is_urgent;         /* the job is about to be stopped: now, whatever the step */
     struct psi_order order; /* ORDERED, COMMITTING; its list is owned */

@@ -48,6 +48,7 @@ settle_saving(const struct launch_options *options, struct plan *plan, struct ps
     if (status != PSD_OK) {
         return status;
     }
+    variables_set_pair(&plan->worker_environment, "PSD_CHECKPOINT", path);
     words_add_format(&plan->master_settings, "--checkpoint=%s", path);
     words_add_format(&plan->server_settings, "--checkpoint=%s", path);
     if (text != NULL) {
