@@ -281,7 +281,9 @@ files_begin(void *self, const struct psi_part_order *order)
     if (!files->started) {
         errno = pthread_create(&files->thread, NULL, run, files);
         files->started = errno == 0;
-        if (!files->started) {
+        if (files->started) {
+            (void)pthread_setname_np(files->thread, "psd_checkpoint"); /* people look at its time */
+        } else {
             files->news.failed = true;
             snprintf(files->news.text, sizeof(files->news.text), "start a thread: %s",
                      strerror(errno));

@@ -9,6 +9,7 @@ first training loader is read: then the workers join the job.
 common/  for all frameworks
     session        how a script is left alone, stopped, or made a worker of the job
     notes          the line to psd_run
+    resumed        what has to be known of a checkpoint before the script runs
     seeds          random numbers that are the same on all workers of a job
     children       processes of the script that were stopped
     witness        what must hold in every step, whoever deals the data out
@@ -21,6 +22,8 @@ common/  for all frameworks
 torch/   scripts of PyTorch
     session        their optimizers, their models, whether they are distributed
     patches        where torch tells the session what the script does
+    points         where a script's job can be saved, and gone on from; replay goes there, variables and liveness tell
+                   what of the script has to be kept
     streams        random numbers that all workers draw alike, and those that are each worker's own
     shards         which batches of a training loader are this worker's
     samplers       those of a loader, also those that others wrap

@@ -21,6 +21,7 @@ from .._horovod import (Adasum, Average, Compression, Max, Min, Product, Sum, cc
                         ddl_built, global_process_set, gloo_built, gloo_enabled, mpi_built,
                         mpi_enabled, mpi_threads_supported, nccl_built, rocm_built)
 from . import trace
+from .checkpoint import Checkpoint
 from .collectives import (allgather, allgather_object, broadcast, broadcast_, broadcast_object,
                           broadcast_optimizer_state, broadcast_parameters)
 from .engine import Engine, attach
@@ -31,7 +32,7 @@ from .reductions import (allgather_async, allreduce, allreduce_, allreduce_async
                          broadcast_async, broadcast_async_, grouped_allreduce,
                          grouped_allreduce_async, poll, synchronize)
 
-__all__ = ["Adasum", "Average", "Compression", "DataParallel", "DistributedOptimizer", "Engine", "Max",
+__all__ = ["Adasum", "Average", "Checkpoint", "Compression", "DataParallel", "DistributedOptimizer", "Engine", "Max",
            "Min", "Product", "Sum", "allgather", "allgather_async", "allgather_object", "allreduce",
            "allreduce_", "allreduce_async", "allreduce_async_", "attach", "barrier", "broadcast",
            "broadcast_", "broadcast_async", "broadcast_async_", "broadcast_object",

@@ -14,7 +14,7 @@ import os
 import sys
 from typing import Any, Callable, NoReturn
 
-from . import files, notes, seeds
+from . import files, notes, resumed, seeds
 
 TIMEOUT_S = 1800.0  # for the slowest worker to come to the same step
 EXIT_REFUSED = 2
@@ -40,6 +40,7 @@ class Session:
 
     package = ""  # what distributes, and what a script can use itself
     writes_privately = False  # whether it knows of private views of files
+    goes_on = False  # whether a script of it goes on from psd_run's checkpoints
 
     def __init__(self, watch: Any):
         self._watch = watch
@@ -138,6 +139,9 @@ class Session:
         told = "PSD_OPEN_TIMEOUT_MS" in os.environ or poseidon.is_initialized()
         context = poseidon.init() if told else poseidon.init(open_timeout_ms=int(TIMEOUT_S * 1000))
         self.joined = True
+        if resumed.is_resumed() and not self.goes_on:
+            self.refuse("the job goes on from a checkpoint of psd_run, which has nothing of plain scripts of this framework",
+                        "let the script save and load itself, and run it without --resume")
         _be_brief_when_the_job_is_over(poseidon.LostError)
         if not self.writes_privately:
             files.leave(f"{self.package} has its own way with them")

@@ -214,6 +214,11 @@ def _run_hidden():
 def _begin():
     watch = _Watch()
     if not watch.alone:
+        if os.environ.get("PSD_RESUME"):
+            _load()
+            from _poseidon_auto.common import resumed
+
+            resumed.begin_again_in_order()
         _forget_other_ranks()
     _keep_files_apart(watch.script)
     sys.meta_path.insert(0, watch)

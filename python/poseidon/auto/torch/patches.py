@@ -48,6 +48,14 @@ def _watch_optimizers(session: TorchSession) -> None:
         make(optimizer, *args, **kwargs)
         session.add_optimizer(optimizer)
 
+    def noting_zeros(zero):
+        @functools.wraps(zero)
+        def zero_grad(*args, **kwargs):
+            session.points.zeroed = True
+            return zero(*args, **kwargs)
+
+        return zero_grad
+
     def before_step(optimizer, args, kwargs):
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if not callable(closure):
@@ -59,6 +67,8 @@ def _watch_optimizers(session: TorchSession) -> None:
         return (args[0], averaging, *args[2:]), kwargs
 
     torch.optim.Optimizer.__init__ = init
+    torch.optim.Optimizer.zero_grad = noting_zeros(torch.optim.Optimizer.zero_grad)
+    torch.nn.Module.zero_grad = noting_zeros(torch.nn.Module.zero_grad)
     register_optimizer_step_pre_hook(before_step)
 
 
@@ -67,7 +77,7 @@ def _watch_loaders(session: TorchSession) -> None:
     make, reset = dataloader._BaseDataLoaderIter.__init__, dataloader._BaseDataLoaderIter._reset
     take = dataloader._BaseDataLoaderIter.__next__
     make_loader = dataloader.DataLoader.__init__
-    witnessed, grad_enabled = session.seen, torch.is_grad_enabled
+    witnessed, points, grad_enabled = session.seen, session.points, torch.is_grad_enabled
 
     @functools.wraps(make_loader)
     def init_loader(loader, *args, **kwargs):
@@ -95,6 +105,8 @@ def _watch_loaders(session: TorchSession) -> None:
         if type(shard) is not Shard:
             return next_of_stream(iterator, shard) if type(shard) is iterables.Stream else next_undealt(iterator)
         session.before_next(shard)
+        if points.are_of_use and shard.trains:
+            points.at_batch(shard)
         try:
             batch = take(iterator)
         except StopIteration:
@@ -115,6 +127,7 @@ def _watch_loaders(session: TorchSession) -> None:
         """What the other workers' parts of an evaluation are. The processes of a loader have ended by now."""
         if not session.is_evaluation_after_all(shard):
             session.epoch_ended()
+            points.over(shard)
             witnessed.finish(shard)
             raise StopIteration
         fetcher = dataloader._DatasetKind.create_fetcher(iterator._dataset_kind, iterator._dataset,
@@ -125,6 +138,7 @@ def _watch_loaders(session: TorchSession) -> None:
         return batch
 
     def next_of_stream(iterator, stream):
+        points.lead_nowhere("it trains on an IterableDataset")
         session.before_next(stream)
         read = functools.partial(take, iterator)
         try:
@@ -168,6 +182,8 @@ def _watch_backward(session: TorchSession) -> None:
 
     @functools.wraps(own_backward)
     def backward(tensors, *args, **kwargs):
+        if session.passes_over():
+            return None
         session.before_backward(tensors)
         if not session.optimizers:
             session.before_backward_by_hand(tensors)
@@ -179,6 +195,8 @@ def _watch_backward(session: TorchSession) -> None:
 
     @functools.wraps(own_grad)
     def grad(outputs, inputs, *args, **kwargs):
+        if session.passes_over():
+            session.points.replay.refuse("it uses what torch.autograd.grad gives")
         session.before_backward(outputs)
         if not session.optimizers and _has_parameter(inputs):
             session.before_backward_by_hand(outputs, inputs)

@@ -20,6 +20,7 @@ from ..common.witness import UNKNOWN, Witness
 from . import by_hand, huggingface, samplers, tails
 from .by_hand import ByHand
 from .in_use import InUse
+from .points import Points
 from .shards import COUNTED, weights_of
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class TorchSession(Session):
 
     package = "poseidon.torch"
     writes_privately = True
+    goes_on = True
 
     def __init__(self, watch: Any):
         super().__init__(watch)
@@ -102,9 +104,11 @@ class TorchSession(Session):
         self._progress: Any = None  # from the first step on
         self._loss: Any = None  # what was differentiated last
         self._first_step = ""  # what it was, until that is told
+        self._first_told = False
         self.streams: Streams | None = None  # of random numbers; patches.py sets it
         self.witness = Witness(self.world, self.rank, self.breach)
         self.seen: Seen | None = None  # by the witness; patches.py sets it
+        self.points = Points(self)  # from which the job can go on
 
     def _join(self) -> None:
         """All workers have views of files of their own, or none trusts in them."""
@@ -119,6 +123,7 @@ class TorchSession(Session):
 
         self.private_files = all(each == b"yes" for each in collectives.allgather_bytes(
             b"yes" if files.can_be_private() else b"no"))
+        self.points.join()
 
     # ---- how it ends
 
@@ -126,6 +131,8 @@ class TorchSession(Session):
         """The script is over. One that was refused leaves without a farewell to the job, also when
         it has caught the exit."""
         failed = hasattr(sys, "last_value")
+        if self.points.replay is not None and not self.refused:
+            self.points.replay.script_failed()
         with contextlib.suppress(SystemExit):  # it was refused: see below
             self._compare_at_end()
             self._look_at_children()
@@ -187,6 +194,10 @@ class TorchSession(Session):
         if not self.joined and all(parameter.grad is None for parameter in parameters):
             return  # nothing happens in this step; in a job, other workers may have gradients
         self._check_step(optimizer, parameters)
+        if self.points.replay is not None:
+            self.points.replay.before_step(optimizer)
+            self._note_step(optimizer)
+            return
         self.walks.before_step(optimizer)
         self.loose.before_step()
         self._average(optimizer, parameters)
@@ -199,6 +210,10 @@ class TorchSession(Session):
             return closure
         parameters = _parameters_of(optimizer)
         self._check_step(optimizer, parameters)
+        if self.points.replay is not None:
+            self.points.replay.before_step(optimizer)
+            self._note_step(optimizer)
+            return closure
         self.loose.before_closure()
         self._count_step(optimizer, parameters)
         of_this_step = [optimizer]  # until a closure has taken its batch: some are called several times in a step
@@ -260,19 +275,24 @@ class TorchSession(Session):
                 self._last_optimizer[id(parameter)] = weakref.ref(optimizer)
 
     def _count_step(self, optimizer: Any, parameters: list) -> None:
-        self._steps += 1
+        first = not self._first_told
+        self._note_step(optimizer)
         self._tell_step()
-        rounds = self.rounds()
-        if self._stepped_after != rounds:
-            self._stepped_after, self.stepped = rounds, []
-        self.stepped.append(optimizer.param_groups)
-        self._in_use.add_step(optimizer)
-        if self._steps == 1:
+        if first:
+            self._first_told = True
             values = sum(parameter.numel() for parameter in parameters)
             self._first_step = (f"gradients of {type(optimizer).__name__} averaged{_travel_as()} ({len(parameters)} tensors, "
                                 f"{values} values)")
             if not self.loose.begun or self.walks.divides:
                 self.tell_what_is_done()
+
+    def _note_step(self, optimizer: Any) -> None:
+        self._steps += 1
+        rounds = self.rounds()
+        if self._stepped_after != rounds:
+            self._stepped_after, self.stepped = rounds, []
+        self.stepped.append(optimizer.param_groups)
+        self._in_use.add_step(optimizer)
 
     def _tell_step(self) -> None:
         from poseidon._progress import Progress, loss_of
@@ -444,8 +464,9 @@ class TorchSession(Session):
         found, first = collectives.broadcast_object([randomness.state(loader), mine])
         if mine != first:
             self.refuse("its training data are not the same on all workers", self._advice_on_data())
-        if self.rank != 0:
-            randomness.restore(loader, found)
+        wanted = self.points.begin_epoch(found)
+        if self.rank != 0 or wanted is not found:
+            randomness.restore(loader, wanted)
         self.streams.part()
         self._in_use.begin_epoch()
         self._ahead = False
@@ -527,6 +548,13 @@ class TorchSession(Session):
         if self._newest is not None and self._newest.weight != 1.0:
             self.lineage.follow()
 
+    def passes_over(self) -> bool:
+        """The script goes on from a checkpoint, and has not come to its place: nothing is differentiated. A round counts."""
+        if self.points.replay is None or not self.joined:
+            return False
+        self._rounds_before += 1
+        return True
+
     def before_backward(self, tensors: Any) -> None:
         """Gradients count by the batch that they come from."""
         self._loss = tensors
@@ -599,6 +627,7 @@ class TorchSession(Session):
         """Something is about to be trained that no loader has to do with: the workers come together. Once a
         forward is under way weights can no longer become those of worker 0: they must be that already."""
         self._join()
+        self.points.lead_nowhere("it trains on data that no loader of torch hands out")
         self._attach(broadcast=before_forward)
 
     def _attach(self, broadcast: bool = True) -> None:
@@ -684,6 +713,8 @@ class TorchSession(Session):
             if not isinstance(name, str) or not hasattr(target, "fileno"):
                 return True  # memory
             target = name
+        if self.points.replay is not None:
+            return False  # it was saved before
         if not self.active() or self._is_child() or not self.optimizers:
             return True
         if self.has_for_itself(target):

@@ -126,6 +126,14 @@ class Shard:
     def __iter__(self) -> Shard:
         return self
 
+    def is_over(self) -> bool:
+        """Whether the script has got all of it."""
+        if self.deliveries:
+            return False
+        ahead = list(itertools.islice(self._batches, self._world))
+        self._batches = itertools.chain(ahead, self._batches)
+        return not ahead or self._drop_last and len(ahead) < self._world
+
     def be_training(self) -> None:
         """Something of it was differentiated."""
         self.trains = True
@@ -198,11 +206,14 @@ class Batches:
         if training:
             session.begin_epoch(self._loader)
         if not training:
-            return session.seen.drawn(self._loader, DrawnAlike(session.streams, self._batches))
+            session.points.read("other")
+            drawn = DrawnAlike(session.streams, self._batches)
+            return drawn if session.points.replay is not None else session.seen.drawn(self._loader, drawn)
         batches, skipped = without_skipping(self._batches)  # batches of the job, each of W here
         drawn = DrawnAlike(session.streams, batches)
         collections.deque(itertools.islice(drawn, skipped * session.world), maxlen=0)
-        drawn = session.seen.drawn(self._loader, drawn)
+        if session.points.replay is None:  # what is passed over is nobody's to look at
+            drawn = session.seen.drawn(self._loader, drawn)
         kind = iterables.Stream if iterables.is_stream(self._loader) else Shard
         shard = kind(drawn, session.world, session.rank, drops_last(self._loader))
         shard.loader, shard.rounds_before = self._loader, session.rounds()
@@ -210,6 +221,7 @@ class Batches:
         shard.trains = session.expects_training(self._loader)
         shard.likely_trains = session.likely_trains(self._loader)
         shard.reading = getattr(drawn, "reading", None)
+        session.points.begun(shard)
         return shard
 
     def __len__(self) -> int:

@@ -42,6 +42,16 @@ def _numpy_random() -> Any:
     return numpy.random
 
 
+def _as_plain(states: tuple) -> list:
+    of_torch, of_python, of_numpy = states
+    return [of_torch, of_python, None if of_numpy is None else [of_numpy[0], of_numpy[1], *of_numpy[2:]]]
+
+
+def _from_plain(kept: list) -> tuple:
+    of_torch, of_python, of_numpy = kept
+    return of_torch, of_python, None if of_numpy is None else tuple(of_numpy)
+
+
 def _own(function: Callable) -> Callable:
     """Not ours."""
     return getattr(function, "__wrapped__", function)
@@ -133,6 +143,19 @@ class Streams:
     def began(self) -> bool:
         """Whether there are two."""
         return self._apart
+
+    def states(self) -> list:
+        """Of both streams, of this worker, to be kept in a file."""
+        return [_as_plain(states) for states in (_take_states(), self._other) if states] + \
+            ([[each for each in torch.cuda.get_rng_state_all()]] if torch.cuda.is_initialized() else [])
+
+    def put_states(self, kept: list) -> None:
+        """What states() told when as many streams were there."""
+        _set_states(_from_plain(kept[0]))
+        if self._apart:
+            self._other = _from_plain(kept[1])
+        if len(kept) > 1 + self._apart:
+            torch.cuda.set_rng_state_all(kept[-1])
 
     @staticmethod
     def held_states() -> tuple:

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When all ranks give their state for a checkpoint of psd_run --checkpoint: after the same step.
+
+Rank 0 hears of it from the master, one step ahead, and tells the others by a table of one number, whose answer is read
+a step later: nobody waits for it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, Callable
+
+import numpy as np
+
+import poseidon
+from poseidon._context import CHECKPOINT_EPOCH, CHECKPOINT_NONE
+
+_AT_EPOCH = -1.0
+
+
+def wanted() -> bool:
+    """Whether checkpoints are written at all."""
+    return "PSD_CHECKPOINT" in os.environ
+
+
+class Due:
+    """Of one job. Every rank calls it after the same steps."""
+
+    def __init__(self, timeout: float):
+        self._context, self._timeout = poseidon.context(), timeout
+        self._table = poseidon.Table("poseidon.checkpoint", shape=(1,), dtype="float64", use="sum", reduce="sum")
+        self._future: Any = None
+        self._told = 0.0
+        self._writer: threading.Thread | None = None
+
+    def after(self, step: int, epoch_ended: Callable[[], bool] = bool) -> bool:
+        """Whether the state after so many steps is wanted. epoch_ended: asked where the ends of epochs are wanted."""
+        if self._future is not None:
+            self._told = float(self._future.result(self._timeout)[0])
+        mine = np.zeros(1)
+        if self._context.rank == 0:
+            at = self._context.checkpoint_due(step)
+            mine[0] = {CHECKPOINT_NONE: 0.0, CHECKPOINT_EPOCH: _AT_EPOCH}.get(at, float(at))
+        self._future = self._table.push_pull(mine, mine)
+        return epoch_ended() if self._told == _AT_EPOCH else self._told == step
+
+    def give(self, step: int, data: bytes) -> None:
+        """Rank 0's part; it is written while training goes on."""
+        if self._writer is not None:
+            self._writer.join()
+        self._writer = threading.Thread(target=self._write, args=(step, data), name="poseidon-checkpoint", daemon=True)
+        self._writer.start()
+
+    def _write(self, step: int, data: bytes) -> None:
+        try:
+            self._context.checkpoint_part(step, data)
+        except poseidon.Error:
+            pass  # the master has been told, and says it; or it was given up, or the job is over
