@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "checkpoint/read.h"
 #include "master/state.h"
 
 static struct backup_group *
@@ -40,6 +41,7 @@ create_group(struct master *master, uint32_t backup_workers)
         return NULL;
     }
     group->backup_workers = backup_workers;
+    group->quorum.step = master->config.resumed == NULL ? 0 : master->config.resumed->manifest.step;
     group->members.left_at = group->left_at;
     for (uint32_t rank = 0; rank < PSI_RANKS_MAX; rank++) {
         const bool leaving = master->change.stage == STAGE_COMMITTED &&

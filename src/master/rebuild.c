@@ -48,6 +48,12 @@ master_rebuild_patience_ns(const struct master *master)
     return master->begun_ns + search_ns(master);
 }
 
+void
+master_rebuild_spare(const struct master *master, struct member *member)
+{
+    member->spared_ns = psi_now_ns(master->env) + search_ns(master);
+}
+
 /* Workers that knock hear why. */
 void
 master_rebuild_give_up(struct master *master, int exit_code, psd_status status, const char *text)
@@ -79,7 +85,7 @@ restore_worker(struct master *master, const struct psi_view *view, uint32_t rank
     member->life = 0; /* it says which, when it comes */
     member->cut_ns = psi_now_ns(master->env);
     if (!psi_ranks_has(&master->dead, rank)) {
-        member->spared_ns = member->cut_ns + search_ns(master); /* so far it was not let in */
+        master_rebuild_spare(master, member); /* so far it was not let in */
     }
     snprintf(member->address, sizeof(member->address), "not back yet");
     worker->host = was->host;

@@ -25,6 +25,9 @@ void master_rebuild_tick(struct master *master, uint64_t now_ns);
 /* Until when members may take to find this life of the master. */
 uint64_t master_rebuild_patience_ns(const struct master *master);
 
+/* A member that may have given up waiting for this master a moment ago: it is given the time to find it again. */
+void master_rebuild_spare(const struct master *master, struct member *member);
+
 /* Until when copies may come that lanes have told of. Without them the job goes on, and others are
  * made. */
 uint64_t master_rebuild_copies_ns(const struct master *master);

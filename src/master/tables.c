@@ -257,12 +257,6 @@ check_resumed(const struct master *master, const struct psi_spec *spec, struct p
     if (master->config.resumed == NULL || spec->use == PSD_USE_SUM) {
         return PSD_OK;
     }
-    if (spec->backup_workers > 0) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "table %s: has backup_workers, and a job with those does not go on by "
-                        "--resume: load the checkpoint with psd_load",
-                        spec->name);
-    }
     return psi_checkpoint_fits(master->config.resumed, spec, err);
 }
 

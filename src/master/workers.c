@@ -79,6 +79,9 @@ take_worker_place(struct session *session, struct worker *worker)
 {
     worker->host = session->hello.host;
     memcpy(worker->host_address, session->hello.address, sizeof(worker->host_address));
+    if (session->kind == SESSION_WAITING && session->master->config.term > 1) {
+        master_rebuild_spare(session->master, &worker->member);
+    }
     master_take_place(session, &worker->member, session->guest.conn->peer);
 }
 

@@ -281,9 +281,7 @@ files_begin(void *self, const struct psi_part_order *order)
     if (!files->started) {
         errno = pthread_create(&files->thread, NULL, run, files);
         files->started = errno == 0;
-        if (files->started) {
-            (void)pthread_setname_np(files->thread, "psd_checkpoint"); /* people look at its time */
-        } else {
+        if (!files->started) {
             files->news.failed = true;
             snprintf(files->news.text, sizeof(files->news.text), "start a thread: %s",
                      strerror(errno));

@@ -539,6 +539,10 @@ lane_tick(struct lane *lane)
     if (lane->mirror != NULL) {
         mirror_tick(lane);
     }
+    if (lane->rounds_due) {
+        lane->rounds_due = false;
+        rounds_try_close_all(lane);
+    }
     if (lane->snapshot != NULL) {
         snapshot_tick(lane, now_ns);
     }
@@ -566,7 +570,7 @@ lane_next_ns(const struct lane *lane)
         next_ns = pair_ns < next_ns ? pair_ns : next_ns;
     }
     return lane->stands_by || tables_want_a_turn(lane) || lane->results_due || lane->leavers_due ||
-                   snapshot_wants_a_turn(lane)
+                   lane->rounds_due || snapshot_wants_a_turn(lane)
                ? 0
                : next_ns;
 }

@@ -84,6 +84,18 @@ tell_failure(const struct lane *lane, uint64_t number, const char *text)
     return tell(lane, number, 0, &written);
 }
 
+/* How long rounds have waited for the disk. */
+static void
+tell_slow(const struct lane *lane)
+{
+    const struct snapshot *snapshot = lane->snapshot;
+
+    psi_log(&lane->log, PSI_LOG_INFO, "CHECKPOINT-SLOW",
+            "rounds waited %llu ms for the disk: the copies of a checkpoint may take %llu MiB",
+            (unsigned long long)((psi_now_ns(lane->env) - snapshot->waits_ns) / 1000000),
+            (unsigned long long)(snapshot->room >> 20));
+}
+
 void
 snapshot_drop(struct lane *lane)
 {
@@ -91,6 +103,10 @@ snapshot_drop(struct lane *lane)
 
     if (snapshot == NULL) {
         return;
+    }
+    if (snapshot->waits) {
+        tell_slow(lane);
+        lane->rounds_due = true; /* nothing else would make them go on */
     }
     for (struct table *table = lane->tables; table != NULL; table = table->next) {
         for (uint64_t i = 0; table->order != NULL && i < table->chunk_count; i++) {
@@ -494,13 +510,10 @@ tell_all(const struct lane *lane, const struct lane_disk_news *news)
 
 /* Rounds that waited for room go on. */
 static void
-go_on(struct lane *lane, uint64_t now_ns)
+go_on(struct lane *lane)
 {
     lane->snapshot->waits = false;
-    psi_log(&lane->log, PSI_LOG_INFO, "CHECKPOINT-SLOW",
-            "rounds waited %llu ms for the disk: the copies of a checkpoint may take %llu MiB",
-            (unsigned long long)((now_ns - lane->snapshot->waits_ns) / 1000000),
-            (unsigned long long)(lane->snapshot->room >> 20));
+    tell_slow(lane);
     rounds_try_close_all(lane);
 }
 
@@ -545,7 +558,7 @@ snapshot_tick(struct lane *lane, uint64_t now_ns)
         look_for_a_hang(lane, &news, now_ns);
     }
     if (snapshot->waits && (snapshot->failed || waiting <= snapshot->room / 2)) {
-        go_on(lane, now_ns);
+        go_on(lane);
     }
     if (alone_may_begin(lane)) {
         make_alone_ready(lane);

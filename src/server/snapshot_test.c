@@ -305,6 +305,28 @@ test_rounds_do_not_wait_for_a_disk_that_hangs(void **state)
     lane_bed_stop(bed);
 }
 
+/* If this fails, rounds that wait for the disk when their checkpoint is given up wait for ever: training hangs. */
+static void
+test_rounds_go_on_when_their_checkpoint_is_given_up(void **state)
+{
+    (void)state;
+    /* 0: it is dropped; 1: another one is ordered at once */
+    for (uint32_t tables = 0; tables <= 1; tables++) {
+        struct lane_bed *bed = start(1);
+
+        push(bed, 0, 0);
+        order(bed, NUMBER, 1, 1);
+        lane_tick(bed->lane);
+        push(bed, 1, 0);
+        push(bed, 1, 1);
+        lane_tick(bed->lane);
+        assert_int_equal(version(bed, 1), 1); /* there is no room for a copy of it */
+        order(bed, NUMBER + 1, 5, tables);
+        assert_int_equal(version(bed, 1), 2);
+        lane_bed_stop(bed);
+    }
+}
+
 /* If this fails, a disk that is full is not heard of, or stops the training. */
 static void
 test_a_disk_that_fails_is_told_of(void **state)
@@ -378,6 +400,7 @@ main(void)
         cmocka_unit_test(test_a_step_that_is_over_is_refused),
         cmocka_unit_test(test_rounds_wait_for_the_disk_when_there_is_no_room),
         cmocka_unit_test(test_rounds_do_not_wait_for_a_disk_that_hangs),
+        cmocka_unit_test(test_rounds_go_on_when_their_checkpoint_is_given_up),
         cmocka_unit_test(test_a_disk_that_fails_is_told_of),
         cmocka_unit_test(test_a_failure_is_told_again_when_asked_again),
         cmocka_unit_test(test_a_lane_without_a_disk_says_so),

@@ -339,6 +339,7 @@ struct lane {
     uint32_t relay_next;
     bool results_due;          /* some session is to hear of results */
     bool leavers_due;          /* who leaves may have nothing left to hold */
+    bool rounds_due;           /* waited for the disk, and its checkpoint was given up */
     void *scratch;             /* STORE_SCRATCH_BYTES */
     struct leaf *leaves;       /* one per rank: of the round that is being closed */
     const struct slot **given; /* rank -> its gradient, while leaves are collected; else NULL */

@@ -464,8 +464,7 @@ resume_chunk(struct lane *lane, struct chunk *chunk, struct psd_error *err)
 static bool
 may_be_resumed(const struct lane *lane, const struct table *table)
 {
-    return table->spec.use == PSD_USE_UPDATE && table->spec.backup_workers == 0 && !table->again &&
-           !lane->config.is_standby;
+    return table->spec.use == PSD_USE_UPDATE && !table->again && !lane->config.is_standby;
 }
 
 /* The master says with the step which checkpoint that is. Daemons that were started by hand may have been given

@@ -55,7 +55,7 @@ class Browser:
     def begin(self, width, height, dark, phone):
         flags = [*FLAGS, f"--user-data-dir={self.profile}", f"--window-size={width},{height}"]
         self.session = self.call("POST", "/session", {"capabilities": {"alwaysMatch": {
-            "browserName": "chrome", "goog:chromeOptions": {"args": flags, "binary": CHROMIUM}}}})["sessionId"]
+            "browserName": "chrome", "timeouts": {"script": PATIENCE_S * 1000}, "goog:chromeOptions": {"args": flags, "binary": CHROMIUM}}}})["sessionId"]
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
                     {"name": "prefers-reduced-motion", "value": "reduce"}]
         self.devtools("Emulation.setEmulatedMedia", {"features": features})

@@ -152,6 +152,52 @@ def test_every_kind_of_table_goes_on(tmp_path):
     assert saved_digests(tmp_path / "resumed" / "end") == saved_digests(tmp_path / "whole" / "end")
 
 
+# Each step closes with the gradients of two of three workers, all of ones: a value says how many steps there were.
+SPARE = """
+import array, os, time
+import psdlib
+context = psdlib.Context()
+count, steps = 70000, 60
+tables = [context.table(name, [count], rule=psdlib.SGD, rule_args={"learning_rate": 1.0}, backup_workers=1)
+          for name in ("first", "second")]
+values = array.array("f", [0]) * count
+ones = array.array("f", [1.0]) * count
+print("begins at", *(table.step() for table in tables), flush=True)
+for step in range(tables[0].step(), steps):
+    deadline = time.monotonic() + 60
+    while step in (1, 41) and not os.path.exists(f"hold{step}"):
+        assert time.monotonic() < deadline, f"hold{step}: nobody made it"
+        time.sleep(0.01)
+    for table in tables:
+        try:
+            table.push_pull(step, ones, values).wait()
+        except psdlib.PsdError as error:
+            if "PSD_ERR_DROPPED" not in str(error):
+                raise
+            continue
+        assert values[0] == values[-1] == -(step + 1), (step, values[0], values[-1])
+        if step == steps - 1:
+            print("ends at", values[0], flush=True)
+context.close()
+"""
+
+
+def test_tables_with_backup_workers_go_on(tmp_path):
+    """If this fails, a job whose rounds close without some of the workers cannot go on from its checkpoint, or goes on at another step than
+    its values are of."""
+    jobs = []
+    for name, options in [("whole", ["--servers", 2, "--checkpoint", tmp_path / "saved", "--checkpoint_every", "40steps"]),
+                          ("resumed", ["--resume", tmp_path / "saved", "--servers", 3])]:
+        jobs.append(Job(tmp_path / name, "--page", "off", "--workers", 3, "--lanes", 1, "--log_level", "debug", *options, "--",
+                        sys.executable, "-c", SPARE))
+        go_on(jobs[-1], 1, lambda: name == "resumed" or ordered(jobs[-1], 40), "step 40 is asked for")
+        go_on(jobs[-1], 41, lambda: manifests(tmp_path / "saved"), "a checkpoint")
+        ended_well(jobs[-1])
+    assert steps_of(tmp_path / "saved") == {1: 40}
+    assert jobs[1].stdout().count("begins at 40 40") == 3, jobs[1].stdout()
+    assert jobs[1].stdout().count("ends at -60.0") >= 2, jobs[1].stdout()
+
+
 # Of four chunks and a bit only the first ever changes; its gradient is of one element.
 FROZEN = """
 import array, os, time

@@ -112,7 +112,7 @@ def test_a_worker_that_is_stopped_now_and_then_is_named(start):
     with stop_and_go(wait_for(worker, 60, "the first steps")):
         watch(lambda: feed_of(name), r"the other waited for worker 1\b")
         wait_for(lambda: seen.update({feed["job"]["step"]: feed["sentence"] for feed in [feed_of(name)] if feed})
-                 or len(seen) >= 10, 90, "ten sentences")
+                 or len(seen) >= 10, 600, "ten sentences")
     # Where others want the cores as well, it may be too close to call, and nobody is named: then nobody is blamed, either.
     named = [found[0] for found in (re.search(r"waited for (?:worker|server) \d+", each) for each in seen.values()) if found]
     # Sanitizers look at memory: they slow everybody down, each as it comes, and who is slowest is no longer worker 1 alone.
@@ -133,7 +133,7 @@ def test_nobody_is_named_on_a_busy_machine(start):
         job = start(*BRISK, "--name", name, "--workers", 3, "--servers", 1, "--", *paced("--ms", 5, "--steps", 10000000))
         seen = {}
         wait_for(lambda: seen.update({feed["job"]["step"]: feed["sentence"] for feed in [feed_of(name)] if feed and feed["sentence"]})
-                 or len(seen) >= 10, 90, "ten sentences")
+                 or len(seen) >= 10, 600, "ten sentences")
         named = [sentence for sentence in seen.values() if "waited for worker" in sentence]
         assert len(named) <= 2, seen
         job.process.terminate()

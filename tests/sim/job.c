@@ -61,6 +61,20 @@ may_be_unreached(const struct fault_plan *faults)
            faults->exiles > 0;
 }
 
+/* It was done, and all who had heard so died together, the master and every server with a part: the next master takes it
+ * for one that does not come back. docs/failures.md does not promise more. */
+static bool
+is_done_and_forgotten(const struct job *job, unsigned rank, const char *text)
+{
+    bool done = false;
+
+    for (uint32_t i = 0; i < job->plan.workers; i++) {
+        done = done || (worker_rank(job->worker[i]) == rank && worker_done(job->worker[i]));
+    }
+    return done && job->sim->counters.master_kills > 0 && job->sim->counters.server_kills > 0 &&
+           strstr(text, "not back since the master returned") != NULL;
+}
+
 /* The master's lines tell who was given up, and how the dead count. */
 static void
 master_line(void *sink, enum psi_log_level level, const char *id, const char *text)
@@ -82,6 +96,7 @@ master_line(void *sink, enum psi_log_level level, const char *id, const char *te
         if (!job->rank_lost[rank] && job->nameless_kills > 0) {
             job->nameless_kills--;
         } else if (!job->rank_lost[rank] && !job->plan.faults.harsh && !host->ending &&
+                   !is_done_and_forgotten(job, rank, text) &&
                    (job->plan.faults.rifts == 0 || strstr(text, "does not reach server") == NULL)) {
             sim_fail(job->sim, "the master gave up a live worker: %s", text);
         }
@@ -1007,7 +1022,7 @@ names_the_lost(const struct job *job, const char *text)
 /*
  * A worker that is killed while it says goodbye has done its part, and the master may know. Where
  * ranks are given as workers come, the process that is started in its place then takes the rank of
- * another dead one, and that one's own replacement finds no rank left.
+ * another dead one, and that one's own replacement finds no rank left, or no master any more.
  */
 static bool
 rank_may_be_taken(const struct job *job, const struct worker *worker)
@@ -1018,7 +1033,8 @@ rank_may_be_taken(const struct job *job, const struct worker *worker)
         killed_at_goodbye = killed_at_goodbye || worker_was_killed_leaving(job->worker[i]);
     }
     return job->plan.auto_rank && killed_at_goodbye &&
-           worker_error(worker)->status == PSD_ERR_REFUSED;
+           (worker_error(worker)->status == PSD_ERR_REFUSED ||
+            strncmp(worker_error(worker)->text, "join the job", 12) == 0);
 }
 
 /* As many as it takes had come before it, and all was over. */

@@ -219,6 +219,12 @@ worker_done(const struct worker *worker)
     return worker->done || worker->left;
 }
 
+uint32_t
+worker_rank(const struct worker *worker)
+{
+    return worker->rank;
+}
+
 struct node *
 worker_node(const struct worker *worker)
 {

@@ -19,6 +19,7 @@ bool worker_runs(const struct worker *worker);
 bool worker_is_pushing(const struct worker *worker);
 bool worker_may_come(const struct worker *worker); /* a start is on its way */
 bool worker_done(const struct worker *worker);     /* its program ran to the end */
+uint32_t worker_rank(const struct worker *worker); /* UINT32_MAX: not known yet */
 struct node *worker_node(const struct worker *worker);
 const struct psd_error *worker_error(const struct worker *worker);
 bool worker_came(const struct worker *worker);     /* a process of it was in the job */

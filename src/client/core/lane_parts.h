@@ -38,7 +38,7 @@ psi_is_of_a_round(const struct psd_op *op)
 }
 
 /* Of a round, and yet the server may never ask for it: it has no part of a sum of the host's that
- * is complete here; and what was given to another worker, or to an earlier life of the server, may
+ * is complete here; and what was given to another worker, to an earlier life of the server, or by one of ours, may
  * have counted already. */
 static inline bool
 psi_is_round_unasked(const struct psd_op *op)

@@ -11,8 +11,8 @@
  * back to other reads when no answer has come for a while. Nor must a gradient that waits for other
  * workers hold up what these wait for. The server asks for what it has a part of (WANT); but of a
  * sum of the host's that is complete here it has none, a gradient of a table without rounds has no
- * parts, and one that was given to another worker, or to an earlier life of the server, may be in a
- * round that has closed.
+ * parts, and one that was given to another worker, to an earlier life of the server, or by an earlier
+ * life of this worker, may be in a round that has closed.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -164,8 +164,8 @@ struct psd_op {
     struct psd_op *held_prev;
     bool wanted; /* a server asks for it: other workers push the tables in another order */
     bool
-        repeats; /* some of it was given to another worker of this host, or to an earlier life of its
-                     server, and not answered */
+        repeats; /* some of it may have been given before: by an earlier life of this worker, to one of the server, or
+                     to another worker of this host. It may be in a round that has closed, which nobody asks for */
     struct psd_op *table_next; /* of the table's transfers that have not ended */
     struct psd_op *table_prev;
     bool exact;         /* a read of the very version of its step */

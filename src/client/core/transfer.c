@@ -166,6 +166,15 @@ wants_exact(const struct psd_op *op)
            table->group == NULL; /* those went on without us: it may be gone */
 }
 
+/* What an earlier life of this worker may have given: the rounds of the step that is repeated, and of the next one if a
+ * server asked for it. */
+static bool
+is_given_twice(const struct psd_op *op)
+{
+    return op->table->resuming && psi_op_is_push(op) && psi_spec_synchronous(&op->table->spec) &&
+           op->transfer.step <= op->table->resume_step + 1;
+}
+
 static bool
 overlaps(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
 {
@@ -245,6 +254,7 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
     op->spread = psi_op_is_push(op) && op->transfer.step >= table->route_from ? &table->by_host
                                                                               : &table->flat;
     op->exact = wants_exact(op);
+    op->repeats = is_given_twice(op);
     op->in_place = op->in_place || is_in_place(op);
     op->is_local = psi_split_pull(op);
     set_next_step(op, op->transfer.step + 1);
