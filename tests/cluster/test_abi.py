@@ -52,7 +52,8 @@ def build(tmp_path):
     def compiled(change, *options):
         headers = tmp_path / "include" / "psd"
         headers.mkdir(parents=True)
-        shutil.copy(HEADERS / "status.h", headers)
+        for part in ("elastic.h", "status.h"):
+            shutil.copy(HEADERS / part, headers)
         (headers / "psd.h").write_text(change((HEADERS / "psd.h").read_text()))
         library = library_path()
         subprocess.run(["cc", "-std=c11", "-Wall", "-Werror", *options, "-I", headers.parent, HERE / "versions.c", "-o",
