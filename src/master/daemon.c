@@ -245,14 +245,11 @@ open_checkpoints(struct process *process, const struct master_options *options,
     return status;
 }
 
-/* What it opens, finish() closes, also when it fails half-way. */
-static psd_status
-start(struct process *process, const struct master_options *options, struct psd_error *err)
+/* All but where it listens, its journal and its checkpoints. */
+static struct master_config
+configure(struct process *process, const struct master_options *options)
 {
-    struct psi_loop_config loop_config = {
-        .strangers_max = psi_descriptors_for_strangers(psi_descriptors_raise(), 1)};
-    char listen_address[PSI_ADDRESS_BYTES];
-    struct master_config config = {
+    return (struct master_config){
         .term = options->term,
         .master_grace_ms = options->master_grace_ms,
         .workers = options->max_workers,
@@ -272,17 +269,27 @@ start(struct process *process, const struct master_options *options, struct psd_
         .late_workers = options->late_workers,
         .replacement_timeout_ms = options->replacement_timeout_ms,
         .policy = (enum psi_death_policy)options->policy,
-        .listen_address = listen_address,
         .tell = options->tell_joins ? tell : NULL,
         .tell_context = process,
         .heeds = options->heed_stdin,
         .cpu_ns = psi_process_cpu_ns,
         .resident = &process->resident,
     };
+}
+
+/* What it opens, finish() closes, also when it fails half-way. */
+static psd_status
+start(struct process *process, const struct master_options *options, struct psd_error *err)
+{
+    struct psi_loop_config loop_config = {
+        .strangers_max = psi_descriptors_for_strangers(psi_descriptors_raise(), 1)};
+    char listen_address[PSI_ADDRESS_BYTES];
+    struct master_config config = configure(process, options);
     const struct psi_harden_args harden = {
         .on = options->harden, .role = PSI_HARDEN_MASTER, .checkpoint = options->checkpoint};
     psd_status status = psi_signals_open(&process->signals, err);
 
+    config.listen_address = listen_address;
     if (status == PSD_OK && options->journal != NULL) {
         status = life_journal_open(options->journal, options->max_workers, options->servers,
                                    process->log, &process->journal, err);

@@ -197,6 +197,47 @@ check_given(const struct given *given, struct psd_error *err)
     return PSD_OK;
 }
 
+/* What the command line, the file and the environment say together. */
+static void
+take(struct master_options *options, const struct given *given, const struct psi_settings *settings)
+{
+    if (given->ready_fd != not_given) {
+        options->ready_fd = (int)given->ready_fd;
+    }
+    options->tell_joins = given->tell_joins;
+    options->heed_stdin = given->heed_stdin;
+    options->workers = given->workers;
+    options->max_workers = settings->max_workers == 0 ? given->workers : settings->max_workers;
+    options->min_workers = settings->min_workers;
+    options->servers = given->servers;
+    options->heartbeat_ms = settings->heartbeat_ms;
+    options->dead_heartbeats = settings->dead_heartbeats;
+    options->lost_grace_ms = settings->lost_grace_ms;
+    options->server_grace_ms = settings->server_grace_ms;
+    options->server_silence_ms = settings->server_silence_ms;
+    options->server_wait_ms =
+        settings->sum_failover == PSI_FAILOVER_OFF ? 0 : settings->server_wait_ms;
+    options->server_return_ms = settings->server_return_ms;
+    options->term = given->term;
+    options->journal = given->journal;
+    options->any_port = given->port == 0;
+    /* Nobody starts the next life of a master whose lives nobody counts. */
+    options->master_grace_ms = given->tell_joins || given->journal != NULL ||
+                                       psi_settings_told(settings, "master_grace_ms")
+                                   ? settings->master_grace_ms
+                                   : 0;
+    options->start_timeout_ms = settings->start_timeout_ms;
+    options->late_workers = given->late_workers && !psi_settings_told(settings, "start_timeout_ms");
+    options->replacement_timeout_ms = settings->replacement_timeout_ms;
+    options->policy = settings->on_worker_death;
+    options->replicas = settings->replicas;
+    options->checkpoint = given->checkpoint;
+    options->kept = given->keep;
+    options->resume = given->resume;
+    options->generation = given->generation;
+    options->harden = settings->harden != 0;
+}
+
 psd_status
 master_options_read(int argc, char *const *argv, struct master_options *options_p,
                     struct psi_log *log, struct psd_error *err)
@@ -241,42 +282,7 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
     if (status != PSD_OK) {
         return status;
     }
-    if (given.ready_fd != not_given) {
-        options_p->ready_fd = (int)given.ready_fd;
-    }
-    options_p->tell_joins = given.tell_joins;
-    options_p->heed_stdin = given.heed_stdin;
-    options_p->workers = given.workers;
-    options_p->max_workers = settings.max_workers == 0 ? given.workers : settings.max_workers;
-    options_p->min_workers = settings.min_workers;
-    options_p->servers = given.servers;
-    options_p->heartbeat_ms = settings.heartbeat_ms;
-    options_p->dead_heartbeats = settings.dead_heartbeats;
-    options_p->lost_grace_ms = settings.lost_grace_ms;
-    options_p->server_grace_ms = settings.server_grace_ms;
-    options_p->server_silence_ms = settings.server_silence_ms;
-    options_p->server_wait_ms =
-        settings.sum_failover == PSI_FAILOVER_OFF ? 0 : settings.server_wait_ms;
-    options_p->server_return_ms = settings.server_return_ms;
-    options_p->term = given.term;
-    options_p->journal = given.journal;
-    options_p->any_port = given.port == 0;
-    /* Nobody starts the next life of a master whose lives nobody counts. */
-    options_p->master_grace_ms =
-        given.tell_joins || given.journal != NULL || psi_settings_told(&settings, "master_grace_ms")
-            ? settings.master_grace_ms
-            : 0;
-    options_p->start_timeout_ms = settings.start_timeout_ms;
-    options_p->late_workers =
-        given.late_workers && !psi_settings_told(&settings, "start_timeout_ms");
-    options_p->replacement_timeout_ms = settings.replacement_timeout_ms;
-    options_p->policy = settings.on_worker_death;
-    options_p->replicas = settings.replicas;
-    options_p->checkpoint = given.checkpoint;
-    options_p->kept = given.keep;
-    options_p->resume = given.resume;
-    options_p->generation = given.generation;
-    options_p->harden = settings.harden != 0;
+    take(options_p, &given, &settings);
     daemon_log_start(log, "master", &settings, PSI_PROGRAM_MASTER,
                      options_p->security.secret == NULL);
     return PSD_OK;
