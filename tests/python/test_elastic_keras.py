@@ -32,3 +32,75 @@ def test_one_dies_and_one_comes(elastic_job):
     assert len(set(done)) == 1 and "score 2.0 {'epoch': 2}" in done[0], done
     assert re.search(r"^resets \[.*2\]$", workers[1].output(), re.MULTILINE)
     assert "every sample counted 2 times" in newcomer.output() and workers[1].output().count("pid ") == 1
+
+
+TAPE = """
+import os
+import time
+import numpy as np
+import tensorflow as tf
+import poseidon.tensorflow as hvd
+
+hvd.init()
+print("pid", os.getpid(), flush=True)
+weights = tf.Variable(tf.zeros(300), name="weights")
+momentum = tf.Variable(tf.zeros(300), trainable=False)
+sampler = hvd.elastic.ElasticSampler(300, batch_size=4)
+
+
+@tf.function
+def step(indices):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.gather(weights, indices))
+    tape = hvd.DistributedGradientTape(tape)
+    gradient, = tape.gradient(loss, [weights])
+    gradient = tf.convert_to_tensor(gradient)
+    momentum.assign(0.5 * momentum + gradient)
+    weights.assign_sub(momentum)
+    return gradient, hvd.allreduce(tf.constant(1.0), op=hvd.Sum)
+
+
+@hvd.elastic.run
+def train(state):
+    while state.epoch < 2:
+        sampler.set_epoch(state.epoch)
+        for indices in sampler.batches():
+            if state.step == 5 and GATE:
+                print("holding", flush=True)
+                while not os.path.exists(GATE):
+                    time.sleep(0.01)
+            gradient, workers = step(tf.constant(indices))
+            there = gradient.numpy() != 0
+            assert np.allclose(gradient.numpy()[there], 1 / there.sum()) and workers.numpy() >= 1
+            state.seen = state.seen + there
+            state.step += 1
+            state.commit()
+        state.epoch += 1
+        assert (state.seen == state.epoch).all()
+
+
+train(hvd.elastic.TensorFlowState([weights, momentum], sampler=sampler, epoch=0, step=0, seen=np.zeros(300, np.int64)))
+first = hvd.broadcast(weights, 0).numpy()
+assert (first == weights.numpy()).all() and hvd.allgather(tf.constant([hvd.rank()])).numpy().tolist() == list(range(hvd.size()))
+print("DONE", hvd.size(), hash(weights.numpy().tobytes()), hash(momentum.numpy().tobytes()))
+hvd.shutdown()
+"""
+
+
+def test_a_loop_with_a_tape(elastic_job):
+    """If this fails, a loop with DistributedGradientTape and a TensorFlowState trains on something else when workers die and come."""
+    made = elastic_job(2, python=warm.python("tensorflow"))
+    gate = made.directory / "gate"
+    script = made.directory / "tape.py"
+    script.write_text(TAPE.replace("GATE", repr(str(gate))))
+    newcomers = made.directory / "newcomer.py"
+    newcomers.write_text(TAPE.replace("GATE", "''"))
+    workers = [made.begin(script, rank=rank, TF_CPP_MIN_LOG_LEVEL="2") for rank in range(2)]
+    for worker in workers:
+        worker.wait_for_output("holding", 180)
+    made.kill(workers[1])
+    newcomer = made.begin(newcomers, TF_CPP_MIN_LOG_LEVEL="2")
+    made.daemons[0].wait_for_output("worker 2 counts from", 60)
+    gate.touch()
+    done = ended([workers[0], newcomer], 180)
+    assert len(set(done)) == 1 and done[0].startswith("DONE 2 "), done
