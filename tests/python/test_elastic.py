@@ -6,10 +6,15 @@ import pathlib
 import random
 import re
 import signal
+import subprocess
+import sys
+import uuid
 
 import pytest
 
+from conftest import environment
 from elastic_jobs import ended
+from helpers import BRISK, Job, program
 
 HERE = pathlib.Path(__file__).resolve().parent
 COUNTING = HERE / "elastic" / "counting.py"
@@ -235,3 +240,26 @@ poseidon.close()
     ended([workers[0], workers[2]])
     for worker in (workers[0], workers[2]):
         assert re.findall(r"step (\d) \[(.*)\]", worker.output()) == [(str(step), "37.0" if step < 3 else "50.5") for step in range(6)]
+
+
+def test_psd_run_scales_it(tmp_path):
+    """If this fails, `psd_run scale` cannot add workers to a Python training, or those that it takes away die in a step."""
+    title = f"elastic-{uuid.uuid4().hex[:8]}"
+    gates = {step: tmp_path / f"gate{step}" for step in (20, 60)}
+    holds = [word for step, gate in gates.items() for word in ("--hold", f"{step}:{gate}")]
+    job = Job(tmp_path / "job", *BRISK, "--workers", 2, "--servers", 1, "--name", title, "--max_workers", 4,
+              "--on_worker_death=continue", "--", sys.executable, COUNTING, "--samples", 1501, "--batch", 7, *holds,
+              environment=environment(PYTHONHASHSEED="0"))
+    job.wait_for_output("holding 20", 2)
+    subprocess.run([program("psd_run"), "scale", title, "--workers", "+2"], check=True, capture_output=True, timeout=60)
+    for rank in (2, 3):
+        job.wait_for_output(f"[worker{rank}] here")
+    gates[20].touch()
+    job.wait_for_output("holding 60", 4)
+    subprocess.run([program("psd_run"), "scale", title, "--workers", "3"], check=True, capture_output=True, timeout=60)
+    gates[60].touch()
+    assert job.wait(90) == 0, job.stdout() + job.stderr()
+    said = job.stdout() + job.stderr()
+    assert "worker 3 leaves: as it was asked to" in said
+    done = re.findall(r"\[worker\d\] (DONE .*)", said)
+    assert len(done) == 3 and len(set(done)) == 1 and "seen 3002" in done[0], done
