@@ -8,6 +8,8 @@
  *   sockets    one connection from every worker to every server; chunks are added while in cache
  *   tls        one worker and one server that exchange TLS records and do not look at them
  *   ping-pong  one worker and one echo: what a round trip costs
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_CEILING_H
 #define BENCH_CEILING_H

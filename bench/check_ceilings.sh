@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Are psd_bench's ceilings as fast as the programs they were modelled on?
 #   bench/check_ceilings.sh FOLDER [RUNS [MINUTES]]
 # FOLDER holds psceil.c, tcpps.c and pp.c; without it there is nothing to compare, and the check is

@@ -3,6 +3,8 @@
  *
  * A group has a directory for logs and for the socket at which the runner listens. Its programs
  * start the workers in whatever way is theirs; each worker calls, and the group is complete.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_GROUP_H
 #define BENCH_GROUP_H

@@ -1,5 +1,7 @@
 /*
  * job.h - a Poseidon job whose workers are this program.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_JOB_H
 #define BENCH_JOB_H

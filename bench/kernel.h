@@ -3,6 +3,8 @@
  *
  * Everybody that is compared writes, adds and reads by these, so that differences come from what
  * lies between. Each has a version for AVX2 and a plain one for other machines.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_KERNEL_H
 #define BENCH_KERNEL_H

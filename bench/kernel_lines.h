@@ -1,5 +1,7 @@
 /*
  * kernel_lines.h - kernels for whole cache lines, by instructions that not every CPU has.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_KERNEL_LINES_H
 #define BENCH_KERNEL_LINES_H

@@ -4,6 +4,8 @@
  * Each line has one figure: name, transport, workers, servers, bytes, value, unit, reference, ratio
  * (1: as good as the reference; more is better), and besides timing ("call", or "touch" with the
  * gradient's writing and the result's reading), reference_name, repeat, min and max.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_LINES_H
 #define BENCH_LINES_H

@@ -1,5 +1,7 @@
 /*
  * mapping.h - what kind of memory this process has.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_MAPPING_H
 #define BENCH_MAPPING_H

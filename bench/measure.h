@@ -3,6 +3,8 @@
  *
  * A machine's speed moves within minutes, so those who are compared must run side by side, and
  * while one runs the others' processes sleep.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_MEASURE_H
 #define BENCH_MEASURE_H

@@ -1,5 +1,7 @@
 /*
  * measured.h - the tables of a worker that is measured, their memory, and what they must hold.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_MEASURED_H
 #define BENCH_MEASURED_H

@@ -1,5 +1,7 @@
 /*
  * options.h - the command line of psd_bench.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_OPTIONS_H
 #define BENCH_OPTIONS_H

@@ -3,6 +3,8 @@
  *
  * They run at their defaults. Those over tcp also run with the congestion control that Poseidon
  * chooses on loopback, because a default that paces (bbr) halves what they reach.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_PEERS_H
 #define BENCH_PEERS_H

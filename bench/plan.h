@@ -1,5 +1,7 @@
 /*
  * plan.h - which jobs are started, with tensors of which sizes, and who takes part.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_PLAN_H
 #define BENCH_PLAN_H

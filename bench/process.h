@@ -1,5 +1,7 @@
 /*
  * process.h - processes that end with this one, and the CPU time of others.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_PROCESS_H
 #define BENCH_PROCESS_H

@@ -1,6 +1,8 @@
 /*
  * processes.h - the processes of one row of the plan: jobs and peers live as long as the row, ceilings
  * as long as one size.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_PROCESSES_H
 #define BENCH_PROCESSES_H

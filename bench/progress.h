@@ -2,6 +2,8 @@
  * progress.h - one line that tells what is being measured, and for how long already.
  *
  * On a terminal the line is rewritten; elsewhere only what begins gets one.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_PROGRESS_H
 #define BENCH_PROGRESS_H

@@ -1,5 +1,7 @@
 /*
  * report.h - results as tables for people, in Markdown.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_REPORT_H
 #define BENCH_REPORT_H

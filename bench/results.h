@@ -1,5 +1,7 @@
 /*
  * results.h - what was measured: one entry for each subject in each situation.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_RESULTS_H
 #define BENCH_RESULTS_H

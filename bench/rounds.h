@@ -4,6 +4,8 @@
  * Every worker written in C runs this loop, whatever it exchanges gradients through; so all sides
  * write, read, time and check alike. With TEAM_TOUCH the result of every round is checked by its
  * sum, and in any case the last one bit by bit.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_ROUNDS_H
 #define BENCH_ROUNDS_H

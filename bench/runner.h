@@ -1,5 +1,7 @@
 /*
  * runner.h - measures what the plan says and reports it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_RUNNER_H
 #define BENCH_RUNNER_H

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # push_pull between two hosts with 1 Gbit/s each way: how much of the line is used, in both
 # directions at once? The hosts are two network namespaces with a cable between them, each end of
 # it shaped by a token bucket. Needs root; skipped otherwise.

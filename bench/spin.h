@@ -1,5 +1,7 @@
 /*
  * spin.h - waiting without giving up the core.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_SPIN_H
 #define BENCH_SPIN_H

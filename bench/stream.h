@@ -1,5 +1,7 @@
 /*
  * stream.h - all bytes of a message over a socket, waited for as a ceiling waits.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_STREAM_H
 #define BENCH_STREAM_H

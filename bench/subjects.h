@@ -1,5 +1,7 @@
 /*
  * subjects.h - everybody who can take part: Poseidon in its several uses, ceilings, peers.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_SUBJECTS_H
 #define BENCH_SUBJECTS_H

@@ -1,5 +1,7 @@
 /*
  * targets.h - what the project wants to reach, and how near it came.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_TARGETS_H
 #define BENCH_TARGETS_H

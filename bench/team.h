@@ -6,6 +6,8 @@
  * Between orders workers sleep in recv(): others are being measured then.
  *
  * Orders and answers travel as the structs are, one packet each; peer_torch.py knows them too.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_TEAM_H
 #define BENCH_TEAM_H

@@ -9,6 +9,8 @@
  * Elements are small multiples of 1/64 and the learning rate is a power of two: the sum over
  * workers is exact in any order and type, and the update has one rounding, fused or not. So
  * subjects of all kinds must agree in every bit.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_TENSOR_H
 #define BENCH_TENSOR_H

@@ -1,5 +1,7 @@
 /*
  * timer.h - time, and what repeated measurements say.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_TIMER_H
 #define BENCH_TIMER_H

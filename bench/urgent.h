@@ -1,5 +1,7 @@
 /*
  * urgent.h - how long a small tensor takes while a large one is in flight.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_URGENT_H
 #define BENCH_URGENT_H

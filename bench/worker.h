@@ -1,5 +1,7 @@
 /*
  * worker.h - a worker of the Poseidon job that is measured.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef BENCH_WORKER_H
 #define BENCH_WORKER_H

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Do the files, functions and options that the documentation names still exist?
 
 Looked at is what stands in backquotes, in README.md, CONTRIBUTING.md, SECURITY.md and docs/*.md:

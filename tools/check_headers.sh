@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every public header compiles alone, as C and as C++, with every warning on.
+# SPDX-License-Identifier: Apache-2.0
+# Every public header compiles alone, as C and as C++, with every warning on; and every source file names its licence.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,3 +12,13 @@ for header in include/psd/*.h; do
     done
 done
 echo "public headers compile alone as C and C++"
+
+# Scripts that tests run as users wrote them are left as they are.
+unnamed=$(git ls-files '*.c' '*.h' '*.py' '*.sh' '*meson.build' ':!tests/python/plain' ':!tests/python/horovod' |
+    xargs grep -L 'SPDX-License-Identifier: Apache-2.0' || true)
+if [ -n "$unnamed" ]; then
+    echo "without a line \"SPDX-License-Identifier: Apache-2.0\":" >&2
+    echo "$unnamed" >&2
+    exit 1
+fi
+echo "every source file names its licence"

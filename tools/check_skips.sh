@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Fails if a test was skipped that can run on Debian 12 as root: check_skips.sh TEST_LOG MESON_JSON
 # The exceptions, each with its reason:
 allowed='AVX-512|avx512|no MNIST in |no CIFAR-10 in |no CIFAR10_TUTORIAL |no PyTorch here|here .tools.setup.sh frameworks|no frameworks |no CUDA device'

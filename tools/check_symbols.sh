@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # libpsd.so exports psd_* and nothing else: tools/check_symbols.sh BUILD_DIRECTORY
 set -euo pipefail
 library=$1/libpsd.so

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # To be sourced in the repository's root: a checkout beside a folder of data sets need not fetch its own.
 beside=../shared/data/mnist
 if [ -z "${MNIST_DATA:-}" ] && [ ! -d data/mnist ] && [ -d "$beside" ]; then

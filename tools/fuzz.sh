@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Looks for inputs that break a decoder or a core, then shows how much of each the kept inputs reach.
 #   tools/fuzz.sh [SECONDS]   fuzz every target of tests/fuzz for so long (default 60)
 #   tools/fuzz.sh keep        add to tests/fuzz/corpus what earlier runs found and reaches new code

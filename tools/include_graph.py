@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Who includes whom in src/: prints it, draws it, and fails where the architecture says otherwise.
 
 A folder that holds sources is a room; `launch/text` is one, `launch` another. Wrong is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draws a graph without cycles: rows of boxes, whoever includes above whom it includes.
 
 An arrow that follows from two others is left out (client -> wire, since client -> rpc -> wire).

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The catalogue of metrics: writes docs/metrics.md from the one map in src/metric/metric.h.
 
     tools/metrics_md.py            fails when the page is not what the map says

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # An answer within a minute after a change: what is built already is not built again. make test has the rest.
 set -euo pipefail
 cd "$(dirname "$0")/.."

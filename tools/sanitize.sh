@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds with a sanitizer and runs the tests: tools/sanitize.sh address,undefined | thread
 # Daemons are slower then, so they beat more slowly; nothing else differs.
 set -euo pipefail

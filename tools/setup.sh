@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what building and testing need on Debian 12: quiet and quick when nothing is missing.
 #   tools/setup.sh build   compiler, Meson and the libraries (make, make demo)
 #   tools/setup.sh test    the above, ccache, clang, cmocka, pytest, Slurm, podman, independent checkers

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Every test of one build but those marked `all`: tools/test.sh [BUILD_DIRECTORY] [BIN_DIRECTORY]
 #   MESON_ARGS=, PYTEST_ARGS=    passed on to meson test and to pytest
 #   REAL_TESTS=tests/cluster     which of the tests with real processes

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The tests marked `all`, which make test leaves out because they take hours: tools/test_all.sh [PYTEST ARGUMENTS]
 #   SHARD=2/4          the second of four parts
 #   FRESH=1            forgets what passed before

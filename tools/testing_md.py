@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Which test shows which promise: writes the last part of docs/testing.md from the tests' own comments.
 
 A test says in its comment what is broken if it fails ("If this fails, ..."). The page repeats the first of those

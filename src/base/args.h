@@ -7,6 +7,8 @@
  *   - longer than ours: what we do not know must be 0 when it comes from the program, and becomes 0
  *     when we fill it. Anything else asks for something that this library does not have, and is
  *     refused rather than ignored.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_ARGS_H
 #define PSI_BASE_ARGS_H

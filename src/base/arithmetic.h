@@ -8,6 +8,8 @@
  *
  * What is computed in between must reach memory before the end and come from memory after the
  * beginning: compilers do not know that arithmetic depends on the mode.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_ARITHMETIC_H
 #define PSI_BASE_ARITHMETIC_H

@@ -1,6 +1,8 @@
 /*
  * cores.h - the cores this process may use: taskset, batch systems and containers give fewer than
  * the machine has.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_CORES_H
 #define PSI_BASE_CORES_H

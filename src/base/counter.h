@@ -5,6 +5,8 @@
  * needed. A reader gets each number as it was a moment ago; several of them may be a moment apart.
  * Give the counters of a thread cache lines of their own (PSI_COUNTER_LINE), or readers slow down
  * what lies beside them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_COUNTER_H
 #define PSI_BASE_COUNTER_H

@@ -1,5 +1,7 @@
 /*
  * crc32c.h - the Castagnoli checksum: by instruction where the CPU has it, by table elsewhere.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_CRC32C_H
 #define PSI_BASE_CRC32C_H

@@ -9,6 +9,8 @@
  * nothing look on for a while, then sleep. They run on the cores that the crew's maker might use when it made
  * the crew, wherever it went since. If one of them is kept from its core by others while
  * somebody waits for it, cores are not free: for a while nobody is asked for help.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_CREW_H
 #define PSI_BASE_CREW_H

@@ -1,6 +1,8 @@
 /*
  * descriptors.h - how many descriptors a daemon may open, and how many of them strangers may hold.
  * Daemons only: the limits of a worker's process are not ours to change.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_DESCRIPTORS_H
 #define PSI_BASE_DESCRIPTORS_H

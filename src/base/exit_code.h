@@ -1,5 +1,7 @@
 /*
  * exit_code.h - what a daemon's exit code means. The table for people is in docs/errors.md.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_EXIT_CODE_H
 #define PSI_BASE_EXIT_CODE_H

@@ -3,6 +3,8 @@
  *
  * The function that first knows which error it is writes the text, once; everyone above passes it
  * on.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_FAIL_H
 #define PSI_BASE_FAIL_H

@@ -9,6 +9,8 @@
  *   PSD_FAIL_POINT=NAME[:N[:kill|stop]]   the N-th time (1) this process comes to it
  *   PSD_FAIL_BOARD=FILE                   a board that several processes share; whoever has the file
  *                                         open arms points on it while they run (fail_points.c)
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_FAIL_POINTS_H
 #define PSI_BASE_FAIL_POINTS_H

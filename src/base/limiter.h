@@ -3,6 +3,8 @@
  *
  * Whoever reaches a port could otherwise fill the disk. What is not shown is counted, and the next
  * line that is tells how many there were.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_LIMITER_H
 #define PSI_BASE_LIMITER_H

@@ -4,6 +4,8 @@
  * Levels by volume: error (something is lost), warn (odd, going on), info (one line per event of a
  * life), debug (one per object), trace (one per message). Every line of level info and above has a
  * stable id: "2026-01-31T12:00:00.123 server0 info MEMBER-LOST worker 2 ...".
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_LOG_H
 #define PSI_BASE_LOG_H

@@ -1,5 +1,7 @@
 /*
  * machine.h - a guess at which processes can reach each other's memory.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_MACHINE_H
 #define PSI_BASE_MACHINE_H

@@ -9,6 +9,8 @@
  *     2 tcp://10.0.0.3:40001
  *
  * The number is the term of the master, that is, which of its lives this is.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_MASTER_FILE_H
 #define PSI_BASE_MASTER_FILE_H

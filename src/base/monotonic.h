@@ -1,5 +1,7 @@
 /*
  * monotonic.h - clocks that nobody sets: for deadlines, durations, and what was used.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_MONOTONIC_H
 #define PSI_BASE_MONOTONIC_H

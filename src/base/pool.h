@@ -3,6 +3,8 @@
  *
  * What is given back waits, newest first, for whoever takes next. So a path that takes and gives
  * allocates only while more objects are in use than ever before: in the steady state, never.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_POOL_H
 #define PSI_BASE_POOL_H

@@ -3,6 +3,8 @@
  *
  * The library asks on every call, so it is answered without a system call: by a page that the
  * kernel clears in children. Where there is no such page, the process id answers.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_PROCESS_H
 #define PSI_BASE_PROCESS_H

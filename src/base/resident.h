@@ -1,5 +1,7 @@
 /*
  * resident.h - how much of this process is in memory.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_RESIDENT_H
 #define PSI_BASE_RESIDENT_H

@@ -4,6 +4,8 @@
  * A segment is a memfd: it has no name anywhere, so it is gone with the last process that has it,
  * however that ends. Its owner alone can write it. It can neither shrink nor grow, so whoever maps
  * it need not fear that its pages vanish (SIGBUS), and nobody else gets a writable mapping of it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_SEGMENT_H
 #define PSI_BASE_SEGMENT_H

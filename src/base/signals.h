@@ -1,5 +1,7 @@
 /*
  * signals.h - SIGINT and SIGTERM as something to read. Daemons only: libpsd touches no signal.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_SIGNALS_H
 #define PSI_BASE_SIGNALS_H

@@ -1,6 +1,8 @@
 /*
  * std_fds.h - descriptors 0 to 2 of a program. Programs only: those of a worker's process are not
  * ours.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_STD_FDS_H
 #define PSI_BASE_STD_FDS_H

@@ -3,6 +3,8 @@
  *
  * psd_run sees which process ended and which machine is silent; the master sees who stopped talking
  * first. Both write and read the lines here, so that there is one place that knows how they look.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_TIDINGS_H
 #define PSI_BASE_TIDINGS_H

@@ -1,5 +1,7 @@
 /*
  * timed_copy.h - memcpy() that counts how long it took, where that is worth two looks at the clock.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_BASE_TIMED_COPY_H
 #define PSI_BASE_TIMED_COPY_H

@@ -1,5 +1,7 @@
 /*
  * directory.h - the directory that a checkpoint's files lie in.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CHECKPOINT_DIRECTORY_H
 #define PSI_CHECKPOINT_DIRECTORY_H

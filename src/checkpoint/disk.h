@@ -1,5 +1,7 @@
 /*
  * disk.h - the system calls through which a checkpoint reaches the disk and comes back.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CHECKPOINT_DISK_H
 #define PSI_CHECKPOINT_DISK_H

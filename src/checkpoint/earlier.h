@@ -3,6 +3,8 @@
  * them, and its checksum. Pure.
  *
  * It is a hint: before a piece is referred to there, its bytes are compared.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CHECKPOINT_EARLIER_H
 #define PSI_CHECKPOINT_EARLIER_H

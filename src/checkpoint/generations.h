@@ -9,6 +9,8 @@
  *     manifest-N.json        sizes and checksums of all, and of itself; renamed into place last
  *
  * N is the generation. A generation without a manifest was never committed.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CHECKPOINT_GENERATIONS_H
 #define PSI_CHECKPOINT_GENERATIONS_H

@@ -1,5 +1,7 @@
 /*
  * lock.h - one save at a time into a directory.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CHECKPOINT_LOCK_H
 #define PSI_CHECKPOINT_LOCK_H

@@ -5,6 +5,8 @@
  *
  * In the file it is one JSON object, with exactly these fields in exactly this order; the last one
  * is the checksum of all bytes before it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CHECKPOINT_MANIFEST_H
 #define PSI_CHECKPOINT_MANIFEST_H

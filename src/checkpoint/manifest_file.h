@@ -1,5 +1,7 @@
 /*
  * manifest_file.h - manifests and other files of a checkpoint, opened to be read.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CHECKPOINT_MANIFEST_FILE_H
 #define PSI_CHECKPOINT_MANIFEST_FILE_H

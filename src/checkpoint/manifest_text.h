@@ -1,5 +1,7 @@
 /*
  * manifest_text.h - what the reader and the writer of a manifest's text share. Pure.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CHECKPOINT_MANIFEST_TEXT_H
 #define PSI_CHECKPOINT_MANIFEST_TEXT_H

@@ -1,5 +1,7 @@
 /*
  * needed.h - which generations must stay, because newer ones refer to them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CHECKPOINT_NEEDED_H
 #define PSI_CHECKPOINT_NEEDED_H

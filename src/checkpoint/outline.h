@@ -3,6 +3,8 @@
  *
  * A function of the tables and the step alone, so that servers that know nothing of each other write
  * their parts of one file, and a job with other servers reads it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CHECKPOINT_OUTLINE_H
 #define PSI_CHECKPOINT_OUTLINE_H

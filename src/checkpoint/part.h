@@ -1,5 +1,7 @@
 /*
  * part.h - writing a part of a generation that another process begins and commits (write.h).
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CHECKPOINT_PART_H
 #define PSI_CHECKPOINT_PART_H

@@ -1,5 +1,7 @@
 /*
  * ranges.h - which parts of a file lie in the files of earlier generations. Pure.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CHECKPOINT_RANGES_H
 #define PSI_CHECKPOINT_RANGES_H

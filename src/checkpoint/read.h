@@ -2,6 +2,8 @@
  * read.h - reading a generation of saved tables: only when intact.
  *
  * Knows files and checksums; moving tables out of them is client/api/save.c.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CHECKPOINT_READ_H
 #define PSI_CHECKPOINT_READ_H

@@ -5,6 +5,8 @@
  * tensor with its type, shape and place in the data. Heads from elsewhere are read, too: keys in
  * any order, white space, escapes, types we do not use. What is wrong is PSD_ERR_CORRUPT, naming
  * the file.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CHECKPOINT_SAFETENSORS_H
 #define PSI_CHECKPOINT_SAFETENSORS_H

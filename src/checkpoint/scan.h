@@ -1,6 +1,8 @@
 /*
  * scan.h - a strict reader of the JSON in a checkpoint's files: objects, lists, strings and whole
  * numbers, taken one by one. Pure.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CHECKPOINT_SCAN_H
 #define PSI_CHECKPOINT_SCAN_H

@@ -2,6 +2,8 @@
  * tensors.h - the tensors of one file: their names, shapes and places in its data. Pure.
  *
  * The text that describes them in the file is safetensors.h's.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CHECKPOINT_TENSORS_H
 #define PSI_CHECKPOINT_TENSORS_H

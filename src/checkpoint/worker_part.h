@@ -1,5 +1,7 @@
 /*
  * worker_part.h - the part of a generation that a worker brings: written by it, committed by the master (write.h).
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CHECKPOINT_WORKER_PART_H
 #define PSI_CHECKPOINT_WORKER_PART_H

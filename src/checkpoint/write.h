@@ -2,6 +2,8 @@
  * write.h - writing a generation of saved tables: whole or not at all.
  *
  * Knows files and checksums; moving tables into them is client/api/save.c.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CHECKPOINT_WRITE_H
 #define PSI_CHECKPOINT_WRITE_H

@@ -14,6 +14,8 @@
  * What was applied is told only when it is safe: `version` says what the chunk is, `committed` what
  * anybody may hear of it. Bulk-synchronous: committed is version, or version - 1 while the last
  * round is on its way to be safe; until then no other closes.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLOCK_CLOCK_H
 #define PSI_CLOCK_CLOCK_H

@@ -19,6 +19,8 @@
  *
  * Whatever is wrong is refused with FILE:LINE:COLUMN: unknown and repeated keys, wrong types, host
  * names that could be taken for an option or a piece of shell.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLUSTER_CLUSTER_H
 #define PSI_CLUSTER_CLUSTER_H

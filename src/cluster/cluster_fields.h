@@ -1,6 +1,8 @@
 /*
  * cluster_fields.h - reading an object of cluster.json: a table of its keys, one reader for each. For
  * cluster*.c only.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLUSTER_CLUSTER_FIELDS_H
 #define PSI_CLUSTER_CLUSTER_FIELDS_H

@@ -1,5 +1,7 @@
 /*
  * endpoint.h - "[user@]host[:port]", as people write it into a configuration.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLUSTER_ENDPOINT_H
 #define PSI_CLUSTER_ENDPOINT_H

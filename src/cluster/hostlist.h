@@ -8,6 +8,8 @@
  * Commas in brackets do not separate. Several brackets make all combinations, the left one slowest.
  * Order and repetitions are kept. The digits of a lower bound are a minimum: [08-10] is 08 09 10.
  * Brackets around an IPv6 address are text.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLUSTER_HOSTLIST_H
 #define PSI_CLUSTER_HOSTLIST_H

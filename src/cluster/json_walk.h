@@ -4,6 +4,8 @@
  * jansson tells the position of a syntax error, but its values do not remember where they stood. So
  * readers walk the text and the values side by side. The text has been parsed by then, so the walk
  * trusts its syntax.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLUSTER_JSON_WALK_H
 #define PSI_CLUSTER_JSON_WALK_H

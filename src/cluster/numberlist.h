@@ -3,6 +3,8 @@
  *
  *     counts := count ("," count)*        count := number | number "(x" number ")"
  *     ports  := range ("," range)*        range := number | number "-" number
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLUSTER_NUMBERLIST_H
 #define PSI_CLUSTER_NUMBERLIST_H

@@ -7,6 +7,8 @@
  * A job may also be a map from index to address, which need not know all of them. "master" is the
  * old name of the chief. The evaluator is a task and stands in no cluster. Other keys are left to
  * TensorFlow.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLUSTER_TF_CONFIG_H
 #define PSI_CLUSTER_TF_CONFIG_H

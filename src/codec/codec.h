@@ -6,6 +6,8 @@
  * codec.c. The frame says by which it was encoded (`codec`), and wire refuses those not listed here.
  *
  * There is one today, identity: its bytes are the numbers, and nothing is copied or converted.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CODEC_CODEC_H
 #define PSI_CODEC_CODEC_H

@@ -3,6 +3,8 @@
  *
  * A variable that nobody reads looks as if it had been heard. So whatever begins with PSD_ and is
  * nearly one of ours is told of: daemons log it, libpsd adds it to the error it may have caused.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CONFIG_ENVIRONMENT_H
 #define PSI_CONFIG_ENVIRONMENT_H

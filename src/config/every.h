@@ -1,5 +1,7 @@
 /*
  * every.h - how often a checkpoint is written: after so much time, or at every so many-th step.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CONFIG_EVERY_H
 #define PSI_CONFIG_EVERY_H

@@ -1,5 +1,7 @@
 /*
  * nearest.h - the name somebody probably meant.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CONFIG_NEAREST_H
 #define PSI_CONFIG_NEAREST_H

@@ -5,6 +5,8 @@
  * are equal. The first argument that is no option, or "--", ends them; what follows belongs to the
  * caller (the command that psd_run runs). -h and --help are known everywhere, --version where the
  * command has one.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CONFIG_OPTIONS_H
 #define PSI_CONFIG_OPTIONS_H

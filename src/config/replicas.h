@@ -1,5 +1,7 @@
 /*
  * replicas.h - whether the servers of a job have copies, where nobody has said so.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CONFIG_REPLICAS_H
 #define PSI_CONFIG_REPLICAS_H

@@ -7,6 +7,8 @@
  *
  * This folder is the only one that looks at the environment and at argv. See options.h for the
  * command line, cluster.h for cluster.json.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CONFIG_SETTINGS_H
 #define PSI_CONFIG_SETTINGS_H

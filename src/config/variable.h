@@ -1,5 +1,7 @@
 /*
  * variable.h - how a setting is called in the environment.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CONFIG_VARIABLE_H
 #define PSI_CONFIG_VARIABLE_H

@@ -1,5 +1,7 @@
 /*
  * options.h - what the command lines of ps_master and ps_server have in common.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef DAEMON_OPTIONS_H
 #define DAEMON_OPTIONS_H

@@ -1,5 +1,7 @@
 /*
  * security.h - what a daemon needs to be allowed to listen, and how it then meets its peers.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef DAEMON_SECURITY_H
 #define DAEMON_SECURITY_H

@@ -1,5 +1,7 @@
 /*
  * daemon.h - a master as a process: runs one job to its end.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef MASTER_DAEMON_H
 #define MASTER_DAEMON_H

@@ -1,5 +1,7 @@
 /*
  * disk.h - what the world does for the master of a job that writes checkpoints: the files.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef MASTER_DISK_H
 #define MASTER_DISK_H

@@ -1,5 +1,7 @@
 /*
  * files.h - the files of checkpoints, made and committed by a thread of the master.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef MASTER_FILES_H
 #define MASTER_FILES_H

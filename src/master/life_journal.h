@@ -6,6 +6,8 @@
  * it is which life this is. So the file holds one line for each life, written and synchronised
  * before anybody is let in, and one when the job is over. It is locked for as long as a master
  * has it: two of them cannot count at once.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef MASTER_LIFE_JOURNAL_H
 #define MASTER_LIFE_JOURNAL_H

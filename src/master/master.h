@@ -6,6 +6,8 @@
  * and call it again at the latest at master_next_ns().
  *
  * Nothing a stranger sends costs more than the stranger's own connection.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef MASTER_MASTER_H
 #define MASTER_MASTER_H

@@ -1,6 +1,8 @@
 /*
  * master_bed.h - a master for tests: the test is its servers, its workers and whoever else knocks,
  * frame by frame.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef MASTER_MASTER_BED_H
 #define MASTER_MASTER_BED_H

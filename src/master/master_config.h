@@ -1,5 +1,7 @@
 /*
  * master_config.h - what a job's master is told when it is created.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef MASTER_MASTER_CONFIG_H
 #define MASTER_MASTER_CONFIG_H

@@ -1,5 +1,7 @@
 /*
  * options.h - ps_master's command line, environment and cluster.json, as plain numbers.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef MASTER_OPTIONS_H
 #define MASTER_OPTIONS_H

@@ -1,5 +1,7 @@
 /*
  * pairs_state.h - copies of servers' lanes (pairs.c). For src/master only.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef MASTER_PAIRS_STATE_H
 #define MASTER_PAIRS_STATE_H

@@ -2,6 +2,8 @@
  * rebuild.h - another life of the master: what its files ask of each other, and others of them.
  *
  * Apart from state.h, because a job whose master never dies needs none of it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef MASTER_REBUILD_H
 #define MASTER_REBUILD_H

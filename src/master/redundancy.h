@@ -1,5 +1,7 @@
 /*
  * redundancy.h - whether servers need copies, and who has which part. For src/master only.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef MASTER_REDUNDANCY_H
 #define MASTER_REDUNDANCY_H

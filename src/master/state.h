@@ -19,6 +19,8 @@
  *   redundancy.h  who has which part, for who started the job
  *
  * All of it belongs to one thread, see master.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef MASTER_STATE_H
 #define MASTER_STATE_H

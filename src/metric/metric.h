@@ -6,6 +6,8 @@
  * the map by tools/metrics_md.py.
  *
  * Thread: a set is written by one thread at a time, read by any (base/counter.h).
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_METRIC_METRIC_H
 #define PSI_METRIC_METRIC_H

@@ -6,6 +6,8 @@
  * multiple of 2, or 4, and so on.
  *
  * Thread: guarded by its owner.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_METRIC_SPANS_H
 #define PSI_METRIC_SPANS_H

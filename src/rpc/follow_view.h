@@ -1,5 +1,7 @@
 /*
  * follow_view.h - views as they arrive: decoded, compared with the one that is held, taken.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_RPC_FOLLOW_VIEW_H
 #define PSI_RPC_FOLLOW_VIEW_H

@@ -8,6 +8,8 @@
  *
  * The owner keeps a struct psi_guest as the first member of what it knows about a connection, and
  * frees it in on_gone or later: nothing here touches a guest after on_gone.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_RPC_GUEST_H
 #define PSI_RPC_GUEST_H

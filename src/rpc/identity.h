@@ -7,6 +7,8 @@
  * "server:0.1", "standby:0.1" (a lane of server 0 without a place) or "observer"; and once the master has told a member the number of the job and which
  * life of its rank it is, "worker:3@2.0123456789abcdef" or "server:0.1@1.0123456789abcdef". What a
  * HELLO claims must agree with what was proved.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_RPC_IDENTITY_H
 #define PSI_RPC_IDENTITY_H

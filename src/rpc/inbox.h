@@ -3,6 +3,8 @@
  *
  * Joins transport (bytes) to wire (meaning): owners of connections use these three calls in their
  * on_prefix, on_head and on_frame, and see decoded frames from then on.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_RPC_INBOX_H
 #define PSI_RPC_INBOX_H

@@ -16,6 +16,8 @@
  * stopped or starved, is forgiven: as much of it as we missed and no more, or a process that is
  * late again and again would never see that its master is gone. And what waits in our own sockets
  * is read first: between the end of patience and the verdict lies a moment (PSI_DOUBT_MS).
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_RPC_MASTER_LINK_H
 #define PSI_RPC_MASTER_LINK_H

@@ -5,6 +5,8 @@
  * what was unanswered the owner sends again in on_up. Attempts back off (10 ms doubling to 500 ms,
  * with jitter) and go on until psi_peer_close(): deadlines are the owner's business. Two things are
  * final: REFUSE, and an authentication that failed again and again (a wrong secret stays wrong).
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_RPC_PEER_H
 #define PSI_RPC_PEER_H

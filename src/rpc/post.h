@@ -1,5 +1,7 @@
 /*
  * post.h - sending frames: headers alone, small bodies (copied), large payloads (borrowed).
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_RPC_POST_H
 #define PSI_RPC_POST_H

@@ -1,5 +1,7 @@
 /*
  * harden.h - a daemon gives up what it does not need, so that a bug in it is worth less.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_SECURE_HARDEN_H
 #define PSI_SECURE_HARDEN_H

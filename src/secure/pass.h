@@ -5,6 +5,8 @@
  * somebody with the job's secret can make. It lets nobody in: the handshake proves who is there.
  * But when strangers knock faster than handshakes can be tried, those with a pass are tried all the
  * same, so that others' failures keep no member out; and a recorded pass is good for nothing.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_SECURE_PASS_H
 #define PSI_SECURE_PASS_H

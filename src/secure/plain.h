@@ -5,6 +5,8 @@
  * recognises the other's first bytes and says so, instead of "not TLS" and "not a frame": that is
  * all that is understood of them. Neither gives anything up by it: the side with the secret still
  * refuses, in words that are always the same.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_SECURE_PLAIN_H
 #define PSI_SECURE_PLAIN_H

@@ -4,6 +4,8 @@
  * It travels by inherited descriptor (a sealed memfd, PSD_SECRET_FD) or by file (PSD_SECRET_FILE or
  * --secret_file; mode 0600, owned by us): never on a command line, in the environment or in a log.
  * In memory it has a page of its own that is locked, left out of core files and wiped at the end.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_SECURE_SECRET_H
 #define PSI_SECURE_SECRET_H

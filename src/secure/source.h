@@ -1,5 +1,7 @@
 /*
  * source.h - where a process finds the job's secret, and what it may do without one.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_SECURE_SOURCE_H
 #define PSI_SECURE_SOURCE_H

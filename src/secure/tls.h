@@ -22,6 +22,8 @@
  *
  * The handshake has forward secrecy (psk_dhe_ke); there are no certificates, tickets, resumption or
  * early data.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_SECURE_TLS_H
 #define PSI_SECURE_TLS_H

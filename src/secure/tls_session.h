@@ -1,5 +1,7 @@
 /*
  * tls_session.h - a connection that TLS proves, from inside. For tls*.c only.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_SECURE_TLS_SESSION_H
 #define PSI_SECURE_TLS_SESSION_H

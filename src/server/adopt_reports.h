@@ -1,6 +1,8 @@
 /*
  * adopt_reports.h - what workers have told of a chunk that is adopted. For adopt.c and
  * adopt_reports.c only; state.h has what others ask.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SERVER_ADOPT_REPORTS_H
 #define SERVER_ADOPT_REPORTS_H

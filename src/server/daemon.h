@@ -1,5 +1,7 @@
 /*
  * daemon.h - the lanes of a server in the real world: one thread and one loop each.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SERVER_DAEMON_H
 #define SERVER_DAEMON_H

@@ -1,5 +1,7 @@
 /*
  * disk.h - where a lane's part of a checkpoint goes: what the world does for the core.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SERVER_DISK_H
 #define SERVER_DISK_H

@@ -1,5 +1,7 @@
 /*
  * files.h - the files of checkpoints, written by a thread beside the lane's.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SERVER_FILES_H
 #define SERVER_FILES_H

@@ -5,6 +5,8 @@
  * its chunks. Lanes share nothing, so the path of a push takes no lock. The core is pure: it knows
  * the world as a struct psi_env; ps_server runs one lane per thread, the simulator any number in
  * one.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SERVER_LANE_H
 #define SERVER_LANE_H

@@ -1,6 +1,8 @@
 /*
  * lane_bed.h - a small world for a lane's tests: the test is its master and its workers, frame by
  * frame.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SERVER_LANE_BED_H
 #define SERVER_LANE_BED_H

@@ -1,5 +1,7 @@
 /*
  * lane_config.h - what a lane is told when it is created.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SERVER_LANE_CONFIG_H
 #define SERVER_LANE_CONFIG_H

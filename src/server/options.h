@@ -1,5 +1,7 @@
 /*
  * options.h - ps_server's command line, environment and cluster.json, as plain numbers.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SERVER_OPTIONS_H
 #define SERVER_OPTIONS_H

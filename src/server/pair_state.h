@@ -7,6 +7,8 @@
  * are sent again. The copy has a struct mirror: it applies what comes in order, and never waits.
  *
  * Thread: owned by the lane's thread.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SERVER_PAIR_STATE_H
 #define SERVER_PAIR_STATE_H

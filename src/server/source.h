@@ -1,6 +1,8 @@
 /*
  * source.h - where the first values of a job's tables come from that goes on from a checkpoint: what
  * the world does for the core.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SERVER_SOURCE_H
 #define SERVER_SOURCE_H

@@ -2,6 +2,8 @@
  * state.h - the inside of a lane: its tables, chunks, rounds and sessions. For src/server only.
  *
  * Thread: everything here is owned by the lane's thread.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SERVER_STATE_H
 #define SERVER_STATE_H

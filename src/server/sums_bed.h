@@ -1,6 +1,8 @@
 /*
  * sums_bed.h - a lane with one table of sums, in a job that goes on when a server dies. The test is
  * its workers.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SERVER_SUMS_BED_H
 #define SERVER_SUMS_BED_H

@@ -8,6 +8,8 @@
  *
  * The master sends the loads as they were before the table came; everybody computes the same places
  * from them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_SHARD_SHARD_H
 #define PSI_SHARD_SHARD_H

@@ -4,6 +4,8 @@
  *
  * f16 is IEEE binary16 (1 + 5 + 10 bits), bf16 the upper half of an f32. Rounding is to nearest,
  * ties to even; what is too large becomes infinity; every NaN becomes the canonical quiet one.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef STORE_HALF_H
 #define STORE_HALF_H

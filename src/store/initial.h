@@ -1,5 +1,7 @@
 /*
  * initial.h - initial values of a table.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef STORE_INITIAL_H
 #define STORE_INITIAL_H

@@ -6,6 +6,8 @@
  * (`state` included); an output may be the very memory of an input, but never overlap it otherwise.
  * Neighbours: sum.c and apply.c cut a chunk into blocks and call these; half.h has the 16-bit
  * formats.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef STORE_KERNELS_H
 #define STORE_KERNELS_H

@@ -7,6 +7,8 @@
  * change needs a new PSI_KERNEL_REVISION. By the time a rule runs, the gradient is divided, then
  * clipped, then has its weight decay added, unless the rule decouples it (rule.h).
  * `a * b * c` means (a * b) * c.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 
 /* The payload of a NaN depends on the order of operands, which is the compiler's choice. */

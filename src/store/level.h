@@ -1,5 +1,7 @@
 /*
  * level.h - the SIMD levels of the kernels, and which of them this CPU can run.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef STORE_LEVEL_H
 #define STORE_LEVEL_H

@@ -2,6 +2,8 @@
  * rule_reference.h - values of four elements after so many updates (1, 10, 100) by each rule.
  *
  * Made by tests/reference/rules.py. Do not edit.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 /* clang-format off */
 #ifndef STORE_RULE_REFERENCE_H

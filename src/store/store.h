@@ -8,6 +8,8 @@
  * current is the lane's affair.
  *
  * Thread: a store is owned by its lane.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H

@@ -5,6 +5,8 @@
  * node(level-1, 2i+1), left operand first, an absent child is skipped, never added as 0
  * (docs/consistency.md). A complete node may come as one leaf, added elsewhere: the bits are the
  * same. Neighbours: apply.c uses the sum, kernels.c adds.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef STORE_SUM_H
 #define STORE_SUM_H

@@ -1,5 +1,7 @@
 /*
  * dtype.h - sizes and names of element types.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TABLE_DTYPE_H
 #define PSI_TABLE_DTYPE_H

@@ -1,5 +1,7 @@
 /*
  * rule.h - update rules by name, the state they keep, and the learning rate of each update.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TABLE_RULE_H
 #define PSI_TABLE_RULE_H

@@ -3,6 +3,8 @@
  *
  * A number that its rule or schedule does not use is 0; one that it uses is never left at 0 where 0
  * stands for a default. Neighbours: spec.h is the whole table, rule.c the meaning of the numbers.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TABLE_RULE_ARGS_H
 #define PSI_TABLE_RULE_ARGS_H

@@ -3,6 +3,8 @@
  *
  * A spec that came out of psi_spec_init() or psi_spec_check() is valid, and every field that a
  * default stands for is filled in, so that two specs are equal exactly if their fields are.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TABLE_SPEC_H
 #define PSI_TABLE_SPEC_H

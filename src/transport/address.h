@@ -1,6 +1,8 @@
 /*
  * address.h - "tcp://host:port", "tcp://[v6]:port" and "inproc://name", taken apart and put
  * together.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_ADDRESS_H
 #define PSI_TRANSPORT_ADDRESS_H

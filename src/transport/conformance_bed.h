@@ -4,6 +4,8 @@
  * A bed runs both loops on the calling thread (bed_pump), or the server's on its own
  * (bed_start_thread). Ends check every payload they get; they never assert, so that they may run on
  * any thread: tests look at `bad`.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_CONFORMANCE_BED_H
 #define PSI_TRANSPORT_CONFORMANCE_BED_H

@@ -11,6 +11,8 @@
  *
  * Payloads are never copied for tidiness. Going out, they are borrowed until `release`. Coming in,
  * the owner says where they belong before the first byte of them is taken (on_head).
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_TRANSPORT_H
 #define PSI_TRANSPORT_TRANSPORT_H

@@ -4,6 +4,8 @@
  * PSI_TRANSPORT_MAP (address.h) lists them, transport/world calls them, and nobody else knows which
  * there are. Shared memory is none of them: a stream between two processes of one host turns into
  * rings by itself (transport/stream, its carriers).
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_TRANSPORTS_H
 #define PSI_TRANSPORT_TRANSPORTS_H

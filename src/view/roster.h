@@ -5,6 +5,8 @@
  * psi_view_worker). All workers that are at a step see the same set, whichever of two views they have: the
  * later one changes nothing before a step that nobody reaches without it (docs/consistency.md, "Who
  * counts in a step").
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_VIEW_ROSTER_H
 #define PSI_VIEW_ROSTER_H

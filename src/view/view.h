@@ -5,6 +5,8 @@
  * Each core holds the view it has, and when a newer one comes it is told of both, on_view(old,
  * new), and asks here what is different. A view without a number (id 0) is the one before the
  * first: nobody is in it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_VIEW_VIEW_H
 #define PSI_VIEW_VIEW_H

@@ -2,6 +2,8 @@
  * bytes.h - little-endian numbers at any address, on any host.
  *
  * Written as shifts: compilers turn them into one load or store where the host allows it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_WIRE_BYTES_H
 #define PSI_WIRE_BYTES_H

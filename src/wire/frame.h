@@ -4,6 +4,8 @@
  * Little-endian by explicit loads and stores; the layout is docs/protocol.md. A decoder trusts
  * nothing: it checks magic, version, type, sizes by type, what it must understand (flags, dtype,
  * codec) and the header's checksum, in that order.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_WIRE_FRAME_H
 #define PSI_WIRE_FRAME_H

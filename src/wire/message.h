@@ -5,6 +5,8 @@
  * first. Fields are only ever appended: a decoder ignores what follows the last field it knows.
  * Every decoder checks every length against what is left and every number against its range, and
  * allocates nothing: lists land in arrays of the caller, strings in fixed arrays.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_WIRE_MESSAGE_H
 #define PSI_WIRE_MESSAGE_H

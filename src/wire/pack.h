@@ -4,6 +4,8 @@
  * Both remember the first thing that went wrong and do nothing from then on, so that a message is a
  * plain list of fields and one look at the end. Reading names each field and, for small numbers,
  * its range: what is refused is refused in the words "HELLO: lane: 70, expected 0..63".
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_WIRE_PACK_H
 #define PSI_WIRE_PACK_H

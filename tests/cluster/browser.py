@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real browser for tests: Chromium, through the WebDriver protocol of its driver."""
 
 import base64

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A feed as psd_run makes it (docs/watching.md), of a job that never was: any number of workers, at any pace.
 
     tests/cluster/recorded_feed.py --workers 64 --seconds 600 | build/tests/page_replay report.html

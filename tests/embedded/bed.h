@@ -14,6 +14,8 @@
  * that the others do not wait for it, and bed_run() fails the test.
  *
  * PSD_TEST_LOG=1 in the environment shows the daemons' log.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef EMBEDDED_BED_H
 #define EMBEDDED_BED_H

@@ -4,6 +4,8 @@
  * Whoever links counted.c has every call of the allocator and every pthread_mutex_lock() of the
  * process counted, in all threads and libraries, while counting is on. Instrumented builds bring an
  * allocator of their own: there nothing is counted (COUNTED is 0).
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef EMBEDDED_COUNTED_H
 #define EMBEDDED_COUNTED_H

@@ -3,6 +3,8 @@
  *
  * A target decodes what it is given and checks what must hold for any input. It keeps nothing
  * between calls.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef FUZZ_FUZZ_H
 #define FUZZ_FUZZ_H

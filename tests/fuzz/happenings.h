@@ -5,6 +5,8 @@
  * frame or half of one, time passes, a connection takes no more bytes. Frames come in a short form,
  * world_frame, and get their header checksum here, so that the fuzzer spends its time behind the
  * decoder.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef FUZZ_HAPPENINGS_H
 #define FUZZ_HAPPENINGS_H

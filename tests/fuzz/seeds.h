@@ -1,5 +1,7 @@
 /*
  * seeds.h - what the files of fuzz_seeds share.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef FUZZ_SEEDS_H
 #define FUZZ_SEEDS_H

@@ -1,6 +1,8 @@
 /*
  * shm_script.h - the language of fuzz_shm.c's inputs: what a peer on this host does, one byte each,
  * followed by what it needs. What the input does not have is zero.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef FUZZ_SHM_SCRIPT_H
 #define FUZZ_SHM_SCRIPT_H

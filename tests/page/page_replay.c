@@ -7,6 +7,8 @@
  * FEED has a line "W JSON" for the whole state and "D JSON" for what is new. The first line that is printed
  * is the address of the page. At the end of the feed open pages get the last state, and REPORT is
  * written.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdio.h>
 #include <stdlib.h>

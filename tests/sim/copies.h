@@ -1,5 +1,7 @@
 /*
  * copies.h - what must be true of servers' copies, looked at from outside.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SIM_COPIES_H
 #define SIM_COPIES_H

@@ -1,5 +1,7 @@
 /*
  * faults.h - what goes wrong, and when.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SIM_FAULTS_H
 #define SIM_FAULTS_H

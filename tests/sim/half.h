@@ -1,5 +1,7 @@
 /*
  * half.h - IEEE half precision for the oracle, written apart from the store: whole numbers only.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SIM_HALF_H
 #define SIM_HALF_H

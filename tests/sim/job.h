@@ -1,5 +1,7 @@
 /*
  * job.h - a whole job on virtual nodes: the master, the lanes, the workers and who starts them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SIM_JOB_H
 #define SIM_JOB_H

@@ -6,6 +6,8 @@
  * in plain C, and compares the lane's memory with the result, bit by bit. What workers pull is
  * compared with the same versions. Tables of slots: no slot is ever counted twice; what was
  * acknowledged is there.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SIM_MODEL_H
 #define SIM_MODEL_H

@@ -14,6 +14,8 @@
  * sender's own, read as it is when somebody looks, which may be long after it was sent; any other
  * is a copy, which turns to poison when it is given back. What a dead process has lent stays
  * readable.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SIM_NET_H
 #define SIM_NET_H

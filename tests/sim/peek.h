@@ -1,5 +1,7 @@
 /*
  * peek.h - what the simulator must know of the master's inside and nobody is told.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SIM_PEEK_H
 #define SIM_PEEK_H

@@ -4,6 +4,8 @@
  *
  * The program of a worker is a pure function of (rank, step, values pulled), so that whoever takes
  * over a rank, and the oracle, compute the same gradients.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SIM_PLAN_H
 #define SIM_PLAN_H

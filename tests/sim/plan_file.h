@@ -5,6 +5,8 @@
  * table's. What is left out is 0, which for every key means "without": a plan that was written
  * before a key was known means the same job. For that to hold, what a new key brings must draw
  * nothing from the job's random numbers where it is 0.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SIM_PLAN_FILE_H
 #define SIM_PLAN_FILE_H

@@ -1,6 +1,8 @@
 /*
  * saves.h - the disk of simulated jobs: checkpoints are written slowly, torn and lost, and what is
  * committed is compared with the model, bit by bit.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SIM_SAVES_H
 #define SIM_SAVES_H

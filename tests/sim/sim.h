@@ -5,6 +5,8 @@
  * from the seed: the same seed gives the same trace, bit for bit.
  *
  * Thread: all of the simulator is owned by one thread.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SIM_SIM_H
 #define SIM_SIM_H

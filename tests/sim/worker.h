@@ -1,6 +1,8 @@
 /*
  * worker.h - one worker's place in the job: processes that run the training program of the plan,
  * one after the other if need be.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SIM_WORKER_H
 #define SIM_WORKER_H

@@ -9,6 +9,8 @@
  *
  * Several steps may be in flight. Each has memory of its own, its gradients independent of what the
  * others bring.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef SIM_WORKER_STATE_H
 #define SIM_WORKER_STATE_H

@@ -13,6 +13,8 @@
  * A network between several cores is something else: tests/sim/net.h.
  *
  * Thread: all of it is owned by one thread.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef WORLD_WORLD_H
 #define WORLD_WORLD_H

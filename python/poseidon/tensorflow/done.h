@@ -8,6 +8,8 @@
  * the manager copies and destroys the storage. done_supported() makes sure that TensorFlow was
  * built with that library; where a later TensorFlow keeps the callback alive by itself, a copy of
  * it is as good.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef POSEIDON_TENSORFLOW_DONE_H
 #define POSEIDON_TENSORFLOW_DONE_H

@@ -6,6 +6,8 @@
  * itself; "backward" is from the first to the last. A graph computes them in an order of its own.
  *
  * Thread: guarded by the lock of tables.c.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef POSEIDON_TENSORFLOW_READY_H
 #define POSEIDON_TENSORFLOW_READY_H

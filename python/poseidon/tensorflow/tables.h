@@ -3,6 +3,8 @@
  *
  * A graph outlives a job, or is loaded into another process; so a node has the name of its table,
  * which is looked up whenever the node runs.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef POSEIDON_TENSORFLOW_TABLES_H
 #define POSEIDON_TENSORFLOW_TABLES_H

@@ -1,6 +1,8 @@
 /*
  * api.h - what the public calls share. Each of the api_*.c checks arguments and calls the core
  * under the context's lock.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLIENT_API_API_H
 #define PSI_CLIENT_API_API_H

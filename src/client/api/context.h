@@ -5,6 +5,8 @@
  * loop without the lock and handles what came with it. The context's own thread does the same while
  * nobody waits (heartbeats, and operations under way behind the caller's computation), and stands
  * aside while somebody does. Submitting sends at once, on the caller's thread. docs/threads.md
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLIENT_API_CONTEXT_H
 #define PSI_CLIENT_API_CONTEXT_H

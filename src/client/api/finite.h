@@ -1,5 +1,7 @@
 /*
  * finite.h - the look at a gradient before it leaves.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLIENT_API_FINITE_H
 #define PSI_CLIENT_API_FINITE_H

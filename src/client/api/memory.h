@@ -1,5 +1,7 @@
 /*
  * memory.h - gradients that servers on the same host read in place, and values read in theirs.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLIENT_API_MEMORY_H
 #define PSI_CLIENT_API_MEMORY_H

@@ -3,6 +3,8 @@
  *
  * The master tells of the nodes again and again (SUBSCRIBE in docs/protocol.md). After a cut the
  * observer connects again by itself, for as long as somebody waits in psi_observer_next().
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLIENT_API_OBSERVER_H
 #define PSI_CLIENT_API_OBSERVER_H

@@ -1,5 +1,7 @@
 /*
  * saved_tables.h - the tables that are saved and loaded. For save.c and load.c.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLIENT_API_SAVED_TABLES_H
 #define PSI_CLIENT_API_SAVED_TABLES_H

@@ -3,6 +3,8 @@
  *
  * The worker is rank 0 of a job of two, unless a test says so; every server has one lane. Tables are of f32, one or more
  * chunks long; their gradients and values are the bed's memory.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef CLIENT_CORE_CLIENT_BED_H
 #define CLIENT_CORE_CLIENT_BED_H

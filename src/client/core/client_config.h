@@ -1,5 +1,7 @@
 /*
  * client_config.h - what a client is made with, and what a transfer of it moves.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLIENT_CORE_CLIENT_CONFIG_H
 #define PSI_CLIENT_CORE_CLIENT_CONFIG_H

@@ -7,6 +7,8 @@
  * Everything a worker asks for is an operation (struct psd_op): transfers, which are cut into one
  * request per chunk and spread over the lanes, and control requests to the master. An operation
  * ends exactly once; psi_client_next_done() hands out the ended ones.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLIENT_CORE_CORE_H
 #define PSI_CLIENT_CORE_CORE_H

@@ -1,6 +1,8 @@
 /*
  * lane_parts.h - what the files of a lane share: its queue, its requests, its answers. For lane_*.c and
  * lanes.c only.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLIENT_CORE_LANE_PARTS_H
 #define PSI_CLIENT_CORE_LANE_PARTS_H

@@ -13,6 +13,8 @@
  * that has the result of c.
  *
  * Thread: guarded by the context's lock (the simulator: one thread).
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLIENT_CORE_RESULTS_H
 #define PSI_CLIENT_CORE_RESULTS_H

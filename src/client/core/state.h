@@ -2,6 +2,8 @@
  * state.h - the inside of the client core. For src/client only.
  *
  * Thread: guarded by the context's lock (the simulator: one thread).
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLIENT_CORE_STATE_H
 #define PSI_CLIENT_CORE_STATE_H

@@ -17,6 +17,8 @@
  *
  * The clock assumes one thread that pushes and waits. If several threads do, their times overlap,
  * and are cut to fit into the step.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLIENT_CORE_STEP_CLOCK_H
 #define PSI_CLIENT_CORE_STEP_CLOCK_H

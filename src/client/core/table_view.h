@@ -3,6 +3,8 @@
  *
  * Chunks whose server is on this host are its own memory, mapped here; the others are ours, and
  * values are copied into them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLIENT_CORE_TABLE_VIEW_H
 #define PSI_CLIENT_CORE_TABLE_VIEW_H

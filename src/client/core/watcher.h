@@ -1,5 +1,7 @@
 /*
  * watcher.h - what a client that subscribes hears besides tables of nodes.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLIENT_CORE_WATCHER_H
 #define PSI_CLIENT_CORE_WATCHER_H

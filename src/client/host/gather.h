@@ -2,6 +2,8 @@
  * gather.h - what the workers of one host have given, until it is sent as one. For src/client only.
  *
  * Thread: guarded by the context's lock (the simulator: one thread).
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_CLIENT_HOST_GATHER_H
 #define PSI_CLIENT_HOST_GATHER_H

@@ -4,6 +4,8 @@
  * It starts what it is told to, hands on what they print, reports what ends, and ends everything,
  * children of children included, when it is told to or when psd_run is gone: the line closes, or
  * nothing comes over it for the time of the lease.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_AGENT_H
 #define LAUNCH_AGENT_H

@@ -1,5 +1,7 @@
 /*
  * children.h - the processes that an agent started: what they print, and how they end.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_CHILDREN_H
 #define LAUNCH_CHILDREN_H

@@ -6,6 +6,8 @@
  * before (its pipe is read to its end), and filters between a worker and its pipe (filters.h). They
  * are asked when nothing has come for CHILDREN_SILENT_MS, or CHILDREN_ENDLESS_MS after the worker's
  * death in any case, and psd_run is told who they are.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_ENDING_H
 #define LAUNCH_ENDING_H

@@ -5,6 +5,8 @@
  * They hold the last lines when the worker has ended, and end by themselves when they have passed
  * them on. A signal meant for the worker would cost these lines, or the worker its next one: who
  * prints into a pipe that nobody reads any more is killed.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_FILTERS_H
 #define LAUNCH_FILTERS_H

@@ -3,6 +3,8 @@
  *
  * KEY=value: version, hostname, user, clock_ms (of the wall), cores, ssh (as SSH_CONNECTION says
  * it: client address and port, server address and port), and address=INTERFACE ADDRESS for each.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_GREET_H
 #define LAUNCH_GREET_H

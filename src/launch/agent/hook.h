@@ -3,6 +3,8 @@
  *
  * A directory with a sitecustomize.py comes first in PYTHONPATH; Python imports it before the
  * script begins. PSD_AUTO says what it is to do, PSD_NOTE_FD where it tells of it (notes.h).
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_HOOK_H
 #define LAUNCH_HOOK_H

@@ -1,5 +1,7 @@
 /*
  * keeper.h - what stands above an agent: it collects it, and what it leaves if it was killed.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_KEEPER_H
 #define LAUNCH_KEEPER_H

@@ -5,6 +5,8 @@
  * with PYTHONUNBUFFERED=1: the text, then the line end) cannot be torn by one of the other stream.
  * The pieces are held until the line ends. The order within a stream is kept; between the two it is
  * the order in which the line ends were read.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_MERGE_H
 #define LAUNCH_MERGE_H

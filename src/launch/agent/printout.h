@@ -1,6 +1,8 @@
 /*
  * printout.h - what a child of an agent prints: read from its two pipes, sent to psd_run and kept
  * in this machine's own log, if it has one.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PRINTOUT_H
 #define LAUNCH_PRINTOUT_H

@@ -4,6 +4,8 @@
  * The agent makes it before the first worker and removes it with all its content after the last.
  * One whose agent was killed is removed by the next agent of the same user that makes one here: an
  * agent holds a lock on its directory as long as it lives.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_SCRATCH_H
 #define LAUNCH_SCRATCH_H

@@ -3,6 +3,8 @@
  *
  * Everything is looked at before anything starts, so that a program missing on the seventh node is
  * found while nothing has to be undone.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_SETUP_H
 #define LAUNCH_SETUP_H

@@ -1,5 +1,7 @@
 /*
  * start_order.h - an order to start a process, as LINK_START brings it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_START_ORDER_H
 #define LAUNCH_START_ORDER_H

@@ -4,6 +4,8 @@
  * Every process that a job starts leads a session of its own, and its agent adopts the orphans
  * (PR_SET_CHILD_SUBREAPER). So whatever a worker starts stays a descendant of the agent, however
  * often it forks and whichever session it makes.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_TREE_H
 #define LAUNCH_TREE_H

@@ -1,5 +1,7 @@
 /*
  * again.h - a job that is run again goes on from its checkpoints.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_AGAIN_H
 #define LAUNCH_AGAIN_H

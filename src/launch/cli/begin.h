@@ -1,6 +1,8 @@
 /*
  * begin.h - a job from its command line to its exit code: looked at, named, perhaps in the
  * background, perhaps several times.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_BEGIN_H
 #define LAUNCH_BEGIN_H

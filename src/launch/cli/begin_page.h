@@ -1,5 +1,7 @@
 /*
  * begin_page.h - which page a command line asks for.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_BEGIN_PAGE_H
 #define LAUNCH_BEGIN_PAGE_H

@@ -1,5 +1,7 @@
 /*
  * checkpoint_export.h - the values of a checkpoint, for other programs.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_CHECKPOINT_EXPORT_H
 #define LAUNCH_CHECKPOINT_EXPORT_H

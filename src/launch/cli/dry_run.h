@@ -1,5 +1,7 @@
 /*
  * dry_run.h - what would be run, without running any of it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_DRY_RUN_H
 #define LAUNCH_DRY_RUN_H

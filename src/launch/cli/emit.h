@@ -1,6 +1,8 @@
 /*
  * emit.h - what other systems need to run a job: --emit sbatch, condor, k8s, ports. Printed, not
  * done.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_EMIT_H
 #define LAUNCH_EMIT_H

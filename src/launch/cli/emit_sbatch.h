@@ -3,6 +3,8 @@
  *
  * Arguments of the script are those of the line of --setup: with --setup 'module load python/$1',
  * `sbatch job.sh 3.11` chooses the version.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_EMIT_SBATCH_H
 #define LAUNCH_EMIT_SBATCH_H

@@ -1,5 +1,7 @@
 /*
  * page_by_hand.h - `psd_run page --master`: a page for a job that no psd_run started.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_BY_HAND_H
 #define LAUNCH_PAGE_BY_HAND_H

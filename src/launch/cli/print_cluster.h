@@ -7,6 +7,8 @@
  *
  * In a task of a step, the second line is its own place. The ports are those that Slurm reserved
  * for the step (srun --resv-ports), else a range that follows from the number of the job.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PRINT_CLUSTER_H
 #define LAUNCH_PRINT_CLUSTER_H

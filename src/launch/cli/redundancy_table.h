@@ -1,5 +1,7 @@
 /*
  * redundancy_table.h - the part of `psd_run show` about copies of servers.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_REDUNDANCY_TABLE_H
 #define LAUNCH_REDUNDANCY_TABLE_H

@@ -1,5 +1,7 @@
 /*
  * refuse.h - what psd_run says when it does not start a job.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_REFUSE_H
 #define LAUNCH_REFUSE_H

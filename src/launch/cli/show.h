@@ -1,5 +1,7 @@
 /*
  * show.h - `psd_run show`: the master's table of a job.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_SHOW_H
 #define LAUNCH_SHOW_H

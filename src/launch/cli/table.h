@@ -1,5 +1,7 @@
 /*
  * table.h - a table for people: columns as wide as they need to be, four blanks between them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_TABLE_H
 #define LAUNCH_TABLE_H

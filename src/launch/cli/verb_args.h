@@ -1,5 +1,7 @@
 /*
  * verb_args.h - the command lines of show, page, logs, stop, restart, scale, list, top and trace.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_VERB_ARGS_H
 #define LAUNCH_VERB_ARGS_H

@@ -1,5 +1,7 @@
 /*
  * verbs.h - show, page, logs, stop, list, top and trace: what one can do to jobs that run.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_VERBS_H
 #define LAUNCH_VERBS_H

@@ -1,6 +1,8 @@
 /*
  * control_socket.h - the socket of jobs.h, through which psd_run show, logs, stop and list ask a
  * psd_run about its job: a line, and an answer.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_CONTROL_SOCKET_H
 #define LAUNCH_CONTROL_SOCKET_H

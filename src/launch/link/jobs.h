@@ -4,6 +4,8 @@
  * XDG_RUNTIME_DIR/poseidon, or /tmp/poseidon-UID: mode 0700 and ours, or it is not used. Nothing
  * secret lies in it. A socket is there as long as its psd_run; one that was killed leaves it, and
  * whoever finds that nobody answers takes it away, under a lock of the directory.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_JOBS_H
 #define LAUNCH_JOBS_H

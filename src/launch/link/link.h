@@ -4,6 +4,8 @@
  * The same on this machine (a socket pair) and over ssh (its standard input and output). Sending
  * never waits: what does not fit stays in a buffer, which link_pending() tells. The line also ties
  * the two lives together: when it closes, the agent ends everything it started.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_LINK_H
 #define LAUNCH_LINK_H

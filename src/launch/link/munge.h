@@ -4,6 +4,8 @@
  * A credential is a line of text that anybody may see: only processes of our own user, on machines
  * with the same MUNGE key, get at the secret in it, for as long as munged allows (5 minutes by
  * default). libmunge is loaded when it is needed; nothing links against it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_MUNGE_H
 #define LAUNCH_MUNGE_H

@@ -5,6 +5,8 @@
  * of that pipe is somebody else's bytes: a line is cut at NOTES_LINE_MAX, what is not printable
  * becomes '?', and of one life of a worker no more than NOTES_MAX lines are handed on, and one last
  * word.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_NOTES_H
 #define LAUNCH_NOTES_H

@@ -1,5 +1,7 @@
 /*
  * secret.h - the job's secret, on its way to the job's processes.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_SECRET_H
 #define LAUNCH_SECRET_H

@@ -6,6 +6,8 @@
  * has the same one needs nothing, and so does one that shares the disk. The mark is taken away
  * before the first file changes and written after the last: where it is, the archive is whole. What
  * earlier archives brought and this one lacks stays.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_SYNC_H
 #define LAUNCH_SYNC_H

@@ -2,6 +2,8 @@
  * sync_mark.h - what both ends of --sync share: the mark of a directory, and how tar is started.
  *
  * The mark (.psd_sync) holds the SHA-256 of the archive that a directory came from.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_SYNC_MARK_H
 #define LAUNCH_SYNC_MARK_H

@@ -5,6 +5,8 @@
  * A disk may be slow: what came is kept until tar takes it, and psd_run sends no more than was
  * asked for. Only when nothing moves for UNPACK_STALL_MS it is given up. Files go into a directory
  * that nobody else could have prepared (trusted_directory.h), and a mark is believed there alone.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_UNPACK_H
 #define LAUNCH_UNPACK_H

@@ -15,6 +15,8 @@
  *
  * A member that is lost and started anew joins again, at any time, and join_take() gives its new
  * line. That of its former life has ended by then.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_JOIN_H
 #define LAUNCH_JOIN_H

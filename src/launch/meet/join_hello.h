@@ -1,5 +1,7 @@
 /*
  * join_hello.h - what a psd_run says of itself when it joins: JOIN_HELLO, KEY=value each.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_JOIN_HELLO_H
 #define LAUNCH_JOIN_HELLO_H

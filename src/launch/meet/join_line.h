@@ -5,6 +5,8 @@
  * One end of a socket pair is ours, the other belongs to whoever speaks link.h: psd_run's view of a
  * machine (host.h) on one side, an agent on the other. They need not know that there is a network
  * between them. What one side does not read keeps the other from sending more than a window.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_JOIN_LINE_H
 #define LAUNCH_JOIN_LINE_H

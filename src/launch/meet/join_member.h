@@ -1,5 +1,7 @@
 /*
  * join_member.h - a psd_run of a job of several (join.h), as it is known to the coordinator.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_JOIN_MEMBER_H
 #define LAUNCH_JOIN_MEMBER_H

@@ -1,5 +1,7 @@
 /*
  * join_state.h - what the coordinator knows of those who join. For join.c and join_members.c alone.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_JOIN_STATE_H
 #define LAUNCH_JOIN_STATE_H

@@ -4,6 +4,8 @@
  * It looks for the coordinator, connects, proves the secret and says who it is. Then an agent
  * (agent.h) does here what the coordinator tells it; this process hands the bytes on. When the
  * coordinator is lost or begins anew, everything here ends, and it looks again, as long as it may.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_JOINER_H
 #define LAUNCH_JOINER_H

@@ -1,5 +1,7 @@
 /*
  * remote_script.h - how another machine finds its psd_run: where it is here, else in PATH.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_REMOTE_SCRIPT_H
 #define LAUNCH_REMOTE_SCRIPT_H

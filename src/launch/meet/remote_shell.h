@@ -1,6 +1,8 @@
 /*
  * remote_shell.h - how the agent of another machine is started: by ssh, or by srun inside a Slurm
  * allocation. Its line (link.h) is the standard input and output of that program.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_REMOTE_SHELL_H
 #define LAUNCH_REMOTE_SHELL_H

@@ -12,6 +12,8 @@
  * looks whether its time moves: then somebody lives there, else it was left behind by a process
  * that was killed, and is replaced. Times are compared with each other only, never with a clock of
  * ours.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_RENDEZVOUS_H
 #define LAUNCH_RENDEZVOUS_H

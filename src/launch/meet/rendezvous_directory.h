@@ -1,5 +1,7 @@
 /*
  * rendezvous_directory.h - the directory in which the psd_run of a job meet.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_RENDEZVOUS_DIRECTORY_H
 #define LAUNCH_RENDEZVOUS_DIRECTORY_H

@@ -2,6 +2,8 @@
  * rendezvous_file.h - what one psd_run tells the others in a shared directory: who it is, and, if
  * it coordinates, where. JSON, so that people can read it; files of other tools and of other times
  * lie beside it, so nothing in it is believed before it was checked.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_RENDEZVOUS_FILE_H
 #define LAUNCH_RENDEZVOUS_FILE_H

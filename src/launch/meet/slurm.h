@@ -1,6 +1,8 @@
 /*
  * slurm.h - what Slurm says about the allocation that psd_run is in, or about the step that it is
  * a task of. All of it stands in the environment.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_SLURM_H
 #define LAUNCH_SLURM_H

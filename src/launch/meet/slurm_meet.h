@@ -5,6 +5,8 @@
  * few that follow from the numbers of job and step. Whoever knocks is told in one line which step
  * this is, where its psd_run listens, and the job's secret as a MUNGE credential (munge.h), which
  * may be seen by anybody. The others know node and ports as well as task 0 does.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_SLURM_MEET_H
 #define LAUNCH_SLURM_MEET_H

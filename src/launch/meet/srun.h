@@ -1,6 +1,8 @@
 /*
  * srun.h - how a node of a Slurm allocation is reached: a step of its own, with all that the
  * allocation has there, beside whatever else runs.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_SRUN_H
 #define LAUNCH_SRUN_H

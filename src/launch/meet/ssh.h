@@ -4,6 +4,8 @@
  *
  * The system's ssh, so that ~/.ssh/config, agents and jump hosts work as they do by hand. Never a
  * password: BatchMode. Unknown host keys are taken down, changed ones are refused.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_SSH_H
 #define LAUNCH_SSH_H

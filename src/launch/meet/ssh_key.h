@@ -1,5 +1,7 @@
 /*
  * ssh_key.h - what is wrong with a file that should hold a private key.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_SSH_KEY_H
 #define LAUNCH_SSH_KEY_H

@@ -6,6 +6,8 @@
  * machine to the other one (ProxyCommand, LocalCommand, KnownHostsCommand, -F, -E, -I, -L): so only
  * those are taken that are known to do nothing of the kind. New ones are refused until somebody has
  * looked at them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_SSH_OPTIONS_H
 #define LAUNCH_SSH_OPTIONS_H

@@ -3,6 +3,8 @@
  *
  * One file each: meet_directory.c, meet_name.c, meet_slurm.c. multi_start.c lists them and asks them
  * in turn; nobody else knows which one was taken. Once they have met, they are all alike: join.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_MEET_OPS_H
 #define LAUNCH_MEET_OPS_H

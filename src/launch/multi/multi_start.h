@@ -4,6 +4,8 @@
  *
  * How they find each other, and who is who among them, is a way to meet: meet_ops.h. Rank 0 has the
  * master and coordinates (coordinate.c); the others join it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_MULTI_START_H
 #define LAUNCH_MULTI_START_H

@@ -6,6 +6,8 @@
  * each of which counts as one event, since a machine that is busy for a moment is so for several
  * steps; and one stands out only if chance would hardly have put so much of the time on any one of
  * them: by Chernoff's bound, with each of them as likely as the next.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_BLAME_H
 #define LAUNCH_PAGE_BLAME_H

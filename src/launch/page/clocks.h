@@ -5,6 +5,8 @@
  * from the ends of steps (late.h). For a machine with servers alone, it is between two bounds: the first
  * gradient of a round came to the server after the first push of it had begun, and the round had closed
  * before any of these pushes had ended. Of all rounds that are kept, the tightest bounds count.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_CLOCKS_H
 #define LAUNCH_PAGE_CLOCKS_H

@@ -4,6 +4,8 @@
  * A curve that gets too long loses every other of its points: it keeps its first and its last point,
  * with fewer in between. All curves together have POINTS_MAX at most, and no worker's are so many
  * that others have no room.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_CURVES_H
 #define LAUNCH_PAGE_CURVES_H

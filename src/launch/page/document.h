@@ -1,6 +1,8 @@
 /*
  * document.h - the page itself, one HTML document that needs nothing else: the build puts it together
  * from assets/ (tools/embed_page.py). Served live, or written as a file with the data inside.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_DOCUMENT_H
 #define LAUNCH_PAGE_DOCUMENT_H

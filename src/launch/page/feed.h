@@ -5,6 +5,8 @@
  * psd_run tells (feed_phase to feed_told); readers ask for a snapshot as JSON: everything, or only
  * what is new since they last asked. docs/waiting.md describes the document. What is kept is
  * bounded: of logs, events and steps the last, of curves all, with fewer points as they get longer.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_FEED_H
 #define LAUNCH_PAGE_FEED_H

@@ -1,5 +1,7 @@
 /*
  * feed_state.h - the inside of a feed. For src/launch/page only.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_FEED_STATE_H
 #define LAUNCH_PAGE_FEED_STATE_H

@@ -6,6 +6,8 @@
  * out by their Origin, and names that somebody pointed at this machine (DNS rebinding) by Host: of a
  * page with TLS those of its certificate are ours. A cookie knows no ports: so it is for a path that
  * no other server of this machine has.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_GATE_H
 #define LAUNCH_PAGE_GATE_H

@@ -1,4 +1,8 @@
-/* Tests of gate.c. If one fails, somebody sees a job who must not, or its owner does not. */
+/*
+ * Tests of gate.c. If one fails, somebody sees a job who must not, or its owner does not.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

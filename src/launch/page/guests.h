@@ -12,6 +12,8 @@
  *   - begins handshakes of TLS, which cost milliseconds with a key of RSA, at a pace of their own.
  *     Beyond it he is hung up on, which costs none. An address from which somebody has shown the secret
  *     does not share the pace of all others.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_GUESTS_H
 #define LAUNCH_PAGE_GUESTS_H

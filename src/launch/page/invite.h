@@ -1,5 +1,7 @@
 /*
  * invite.h - how people are told where the page is: the token goes to terminals only.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_INVITE_H
 #define LAUNCH_PAGE_INVITE_H

@@ -1,4 +1,8 @@
-/* Tests of invite.c. If one fails, people on other machines do not find their way to the page. */
+/*
+ * Tests of invite.c. If one fails, people on other machines do not find their way to the page.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

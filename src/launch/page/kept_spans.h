@@ -2,6 +2,8 @@
  * kept_spans.h - what processes told of when they did what: the last of it, for a timeline.
  *
  * Thread: guarded by its owner.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_KEPT_SPANS_H
 #define LAUNCH_PAGE_KEPT_SPANS_H

@@ -7,6 +7,8 @@
  * ends are put side by side. The workers of one machine have one clock. Clocks of two machines differ
  * by what their ends are apart in most steps: what is always so, as a longer way, is nobody's fault.
  * Where workers do not end a step together, only the clock of one machine is known.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_LATE_H
 #define LAUNCH_PAGE_LATE_H

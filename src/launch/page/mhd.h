@@ -1,5 +1,7 @@
 /*
  * mhd.h - libmicrohttpd, loaded when a page is opened: machines that only run agents need not have it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_MHD_H
 #define LAUNCH_PAGE_MHD_H

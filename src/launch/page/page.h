@@ -5,6 +5,8 @@
  * It listens on loopback unless told otherwise, and elsewhere only with TLS. What it shows is JSON that
  * page_source makes: docs/watching.md has its members. gate.h says who may look, streams.h how the
  * news comes to open pages.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_PAGE_H
 #define LAUNCH_PAGE_PAGE_H

@@ -3,6 +3,8 @@
  *
  *   /          the page          /events    snapshots, one after the other
  *   /snapshot  one, as JSON      /metrics   for Prometheus
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_REQUESTS_H
 #define LAUNCH_PAGE_REQUESTS_H

@@ -1,5 +1,7 @@
 /*
  * source.h - where the page has its data from.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_SOURCE_H
 #define LAUNCH_PAGE_SOURCE_H

@@ -6,6 +6,8 @@
  * page that reads too slowly is dropped, comes again by itself, and then gets everything at once: nothing
  * grows while nobody reads. One that is still at the beginning gets that to its end first: else a slow
  * line would never show anything.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_STREAMS_H
 #define LAUNCH_PAGE_STREAMS_H

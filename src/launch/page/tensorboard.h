@@ -4,6 +4,8 @@
  * One run for each worker: DIRECTORY/JOB/worker0/events.out.tfevents.TIME.psd_run. A file is a
  * sequence of records (length, checksum, bytes, checksum); each holds a protocol buffer "Event". All
  * that we need of it is written here by hand.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_TENSORBOARD_H
 #define LAUNCH_PAGE_TENSORBOARD_H

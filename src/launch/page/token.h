@@ -1,5 +1,7 @@
 /*
  * token.h - files with secrets of the page: its token, the key of its certificate.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_TOKEN_H
 #define LAUNCH_PAGE_TOKEN_H

@@ -1,5 +1,7 @@
 /*
  * trace_spans.h - pushes, rounds and marks as events of a timeline. For feed_trace.c only.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_TRACE_SPANS_H
 #define LAUNCH_PAGE_TRACE_SPANS_H

@@ -6,6 +6,8 @@
  * is not known. Whoever was done last before it waited, because it was busy longest or
  * began late, is the one that the others waited for, by as much as they were done earlier; what is
  * left of their waiting went to servers and the network.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PAGE_WAITS_H
 #define LAUNCH_PAGE_WAITS_H

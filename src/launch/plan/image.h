@@ -4,6 +4,8 @@
  * Whatever runs its arguments as a child of its own (apptainer exec, env) needs no more than to
  * stand there: environment and descriptors are inherited. podman inherits them only on request.
  * docker cannot: its daemon is the parent of the container.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_IMAGE_H
 #define LAUNCH_IMAGE_H

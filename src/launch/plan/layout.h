@@ -3,6 +3,8 @@
  *
  * A machine that the configuration names several times is one machine with several processes: it
  * has one agent. Everything that is this machine is one, too, and needs no ssh.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_LAYOUT_H
 #define LAUNCH_LAYOUT_H

@@ -4,6 +4,8 @@
  * Of psd_run that were started one by one (join.h), several may run on one computer: each is a
  * machine of its own, but they share cores and names. So do two names of one computer in a cluster
  * file.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_NEIGHBOURS_H
 #define LAUNCH_NEIGHBOURS_H

@@ -4,6 +4,8 @@
  *
  * A personality without Poseidon's daemons is foreign: the servers, where it has any, run the
  * user's command as the workers do.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PERSONALITY_H
 #define LAUNCH_PERSONALITY_H

@@ -1,6 +1,8 @@
 /*
  * personality_words.h - what scripts written for other systems are told, by arguments and by
  * variables.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PERSONALITY_WORDS_H
 #define LAUNCH_PERSONALITY_WORDS_H

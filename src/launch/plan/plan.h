@@ -3,6 +3,8 @@
  * it.
  *
  * Made once, before anything starts, so that a mistake is found while nothing has to be undone.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PLAN_H
 #define LAUNCH_PLAN_H

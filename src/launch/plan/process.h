@@ -1,5 +1,7 @@
 /*
  * process.h - arguments and environment of one process of a plan.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PROCESS_H
 #define LAUNCH_PROCESS_H

@@ -1,5 +1,7 @@
 /*
  * process_facts.h - what is known of a process only when the machines are there.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PROCESS_FACTS_H
 #define LAUNCH_PROCESS_FACTS_H

@@ -2,6 +2,8 @@
  * roles.h - which task of a batch job is what: "ps,ps,worker*6".
  *
  * Tasks are numbered node by node: with M of them on the first node, the first M roles are its.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_ROLES_H
 #define LAUNCH_ROLES_H

@@ -1,6 +1,8 @@
 /*
  * tf_tasks.h - tasks of a TensorFlow cluster that somebody laid out by hand: one file with a
  * TF_CONFIG for each task that shall run here.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_TF_TASKS_H
 #define LAUNCH_TF_TASKS_H

@@ -1,5 +1,7 @@
 /*
  * allocation.h - the nodes and tasks of a Slurm allocation as the machines and processes of a job.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_ALLOCATION_H
 #define LAUNCH_ALLOCATION_H

@@ -1,5 +1,7 @@
 /*
  * checkpoints.h - where a job's checkpoints go, and from which one it goes on.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_CHECKPOINTS_H
 #define LAUNCH_CHECKPOINTS_H

@@ -1,5 +1,7 @@
 /*
  * job_rules.h - by which rules a job goes on and ends, from its options and settings.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_JOB_RULES_H
 #define LAUNCH_JOB_RULES_H

@@ -1,5 +1,7 @@
 /*
  * options.h - the command line of psd_run.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_OPTIONS_H
 #define LAUNCH_OPTIONS_H

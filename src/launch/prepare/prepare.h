@@ -1,5 +1,7 @@
 /*
  * prepare.h - from the command line and the cluster file to a plan.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PREPARE_H
 #define LAUNCH_PREPARE_H

@@ -1,6 +1,8 @@
 /*
  * what_runs.h - what a job comes to, so that `psd_run run` can tell whether it is the job that
  * runs already: not how it was written, where its logs go, or who looks on.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_WHAT_RUNS_H
 #define LAUNCH_WHAT_RUNS_H

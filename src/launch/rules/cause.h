@@ -15,6 +15,8 @@
  *      one it speaks of.
  *
  * Pure: events and the time go in, a verdict comes out.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_CAUSE_H
 #define LAUNCH_CAUSE_H

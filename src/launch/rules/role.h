@@ -2,6 +2,8 @@
  * role.h - the slot of a process, and what it says of its role.
  *
  * Slots number the processes of a job: the master is 0, the servers are 1..S, the workers S+1..S+W.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_ROLE_H
 #define LAUNCH_ROLE_H

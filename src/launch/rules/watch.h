@@ -4,6 +4,8 @@
  * A pure state machine: events and the time go in, orders (start, signal, end) come out through a
  * table of hooks. No processes here; run.c feeds it and carries the orders out, tests feed it
  * lists.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_WATCH_H
 #define LAUNCH_WATCH_H

@@ -1,5 +1,7 @@
 /*
  * watch_elsewhere.h - servers and the master of a machine that is gone go on elsewhere.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_WATCH_ELSEWHERE_H
 #define LAUNCH_WATCH_ELSEWHERE_H

@@ -1,5 +1,7 @@
 /*
  * watch_machines.h - what becomes of a job whose machines are lost, and come back.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_WATCH_MACHINES_H
 #define LAUNCH_WATCH_MACHINES_H

@@ -1,5 +1,7 @@
 /*
  * watch_master.h - a master that dies while its job can wait for it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_WATCH_MASTER_H
 #define LAUNCH_WATCH_MASTER_H

@@ -1,5 +1,7 @@
 /*
  * watch_restart.h - who failed lives again, after a while.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_WATCH_RESTART_H
 #define LAUNCH_WATCH_RESTART_H

@@ -1,5 +1,7 @@
 /*
  * watch_rolling.h - all servers are started anew, one after the other, while the job goes on.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_WATCH_ROLLING_H
 #define LAUNCH_WATCH_ROLLING_H

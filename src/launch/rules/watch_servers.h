@@ -1,5 +1,7 @@
 /*
  * watch_servers.h - servers that die while the job can do without what they had.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_WATCH_SERVERS_H
 #define LAUNCH_WATCH_SERVERS_H

@@ -1,5 +1,7 @@
 /*
  * watch_state.h - what is known of a job while it runs: watch.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_WATCH_STATE_H
 #define LAUNCH_WATCH_STATE_H

@@ -1,5 +1,7 @@
 /*
  * watch_steps.h - the steps that the rules of watch.c and watch_machines.c are made of.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_WATCH_STEPS_H
 #define LAUNCH_WATCH_STEPS_H

@@ -1,5 +1,7 @@
 /*
  * watch_stop.h - psd_run was asked to stop: at once, or when the job is saved.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_WATCH_STOP_H
 #define LAUNCH_WATCH_STOP_H

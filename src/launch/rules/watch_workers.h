@@ -1,5 +1,7 @@
 /*
  * watch_workers.h - workers that are added to a job that runs, or asked to leave it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_WATCH_WORKERS_H
 #define LAUNCH_WATCH_WORKERS_H

@@ -1,5 +1,7 @@
 /*
  * control.h - a running job answers those who ask about it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_CONTROL_H
 #define LAUNCH_CONTROL_H

@@ -1,5 +1,7 @@
 /*
  * end_text.h - why a job ended, in words, and who ended it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_END_TEXT_H
 #define LAUNCH_END_TEXT_H

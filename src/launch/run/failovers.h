@@ -1,5 +1,7 @@
 /*
  * failovers.h - servers, and the master, that died while the job went on: what people and programs are told of it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_FAILOVERS_H
 #define LAUNCH_FAILOVERS_H

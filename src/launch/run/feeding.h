@@ -3,6 +3,8 @@
  *
  * Most of it is looked up again and again: so whoever changes the state of a process, of the job or
  * of its cause has nothing to remember.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_FEEDING_H
 #define LAUNCH_FEEDING_H

@@ -3,6 +3,8 @@
  *
  * Nothing of the job starts before every machine has answered. gather_step() is to be called when
  * something about a machine has changed, and when gather_deadline() has come.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_GATHER_H
 #define LAUNCH_GATHER_H

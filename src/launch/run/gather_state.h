@@ -1,5 +1,7 @@
 /*
  * gather_state.h - the machines of a job, and what they have to be told before it can begin.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_GATHER_STATE_H
 #define LAUNCH_GATHER_STATE_H

@@ -1,5 +1,7 @@
 /*
  * host.h - psd_run's view of one machine: the line to its agent, and what is known about it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_HOST_H
 #define LAUNCH_HOST_H

@@ -1,6 +1,8 @@
 /*
  * host_setup.h - what a machine is told before its processes start (LINK_SETUP, agent/setup.h), and
  * what it answers.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_HOST_SETUP_H
 #define LAUNCH_HOST_SETUP_H

@@ -1,5 +1,7 @@
 /*
  * job_json.h - a job as a JSON document: what `psd_run show` asks for, and result.json at the end.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_JOB_JSON_H
 #define LAUNCH_JOB_JSON_H

@@ -1,5 +1,7 @@
 /*
  * machines.h - machines come into a job, are lost, and come back.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_MACHINES_H
 #define LAUNCH_MACHINES_H

@@ -1,5 +1,7 @@
 /*
  * messages.h - what the agents tell psd_run of their processes.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_MESSAGES_H
 #define LAUNCH_MESSAGES_H

@@ -1,6 +1,8 @@
 /*
  * orders.h - the orders of watch.c, given to the agents: start, signal, end. The context of each is
  * a struct run.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_ORDERS_H
 #define LAUNCH_ORDERS_H

@@ -1,5 +1,7 @@
 /*
  * redundancy.h - which process has which server's part and which copy, for those who ask.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_REDUNDANCY_H
 #define LAUNCH_REDUNDANCY_H

@@ -1,5 +1,7 @@
 /*
  * report.h - what psd_run says about a job: as it starts, when a process ends, at the end.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_REPORT_H
 #define LAUNCH_REPORT_H

@@ -1,5 +1,7 @@
 /*
  * rolling.h - servers that are restarted one after the other: what those who asked for it are told.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_ROLLING_H
 #define LAUNCH_ROLLING_H

@@ -1,6 +1,8 @@
 /*
  * run.h - carries a plan out: brings the machines in, gives their agents the orders of watch.c,
  * shows and logs.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_RUN_H
 #define LAUNCH_RUN_H

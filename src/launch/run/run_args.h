@@ -1,5 +1,7 @@
 /*
  * run_args.h - what run_job() is told.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_RUN_ARGS_H
 #define LAUNCH_RUN_ARGS_H

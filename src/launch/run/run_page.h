@@ -1,5 +1,7 @@
 /*
  * run_page.h - a job's page and its report: what they show of a run (run->feed), and where they are.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_RUN_PAGE_H
 #define LAUNCH_RUN_PAGE_H

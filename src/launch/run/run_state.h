@@ -1,6 +1,8 @@
 /*
  * run_state.h - what psd_run knows while a job runs. run.c changes it, with orders.c and
  * control.c; report.c and job_json.c tell it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_RUN_STATE_H
 #define LAUNCH_RUN_STATE_H

@@ -1,5 +1,7 @@
 /*
  * scale_workers.h - psd_run scale --workers: workers for a job that runs, or fewer of them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_SCALE_WORKERS_H
 #define LAUNCH_SCALE_WORKERS_H

@@ -1,6 +1,8 @@
 /*
  * shown.h - what those who watch a job have of it. It outlives the attempts of a job that is begun anew:
  * an open page goes on, and the report tells of all of them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_RUN_SHOWN_H
 #define LAUNCH_RUN_SHOWN_H

@@ -1,5 +1,7 @@
 /*
  * status.h - how the job is doing, as its master tells it: the line at the bottom of a terminal.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_STATUS_H
 #define LAUNCH_STATUS_H

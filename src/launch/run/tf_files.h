@@ -1,6 +1,8 @@
 /*
  * tf_files.h - the TF_CONFIG of every task as a file: ps.json, worker_0.json, for people and for
  * psd_run --tf_config.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_TF_FILES_H
 #define LAUNCH_TF_FILES_H

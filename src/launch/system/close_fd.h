@@ -1,5 +1,7 @@
 /*
  * close_fd.h - closes a descriptor that may not be open.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_CLOSE_FD_H
 #define LAUNCH_CLOSE_FD_H

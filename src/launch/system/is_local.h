@@ -1,5 +1,7 @@
 /*
  * is_local.h - whether a name or an address is this machine.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_IS_LOCAL_H
 #define LAUNCH_IS_LOCAL_H

@@ -1,5 +1,7 @@
 /*
  * log_file.h - a log that grows: opened for appending, never through a link or into a pipe.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_LOG_FILE_H
 #define LAUNCH_LOG_FILE_H

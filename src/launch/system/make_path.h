@@ -1,5 +1,7 @@
 /*
  * make_path.h - mkdir -p.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_MAKE_PATH_H
 #define LAUNCH_MAKE_PATH_H

@@ -4,6 +4,8 @@
  *
  * Two jobs on a machine never get the same one, and nobody who asks the system for any port gets
  * one of these, where its range for that begins above them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_PORTS_H
 #define LAUNCH_PORTS_H

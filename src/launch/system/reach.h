@@ -1,6 +1,8 @@
 /*
  * reach.h - whether machines reach each other, and under which addresses: tried before anything
  * starts.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_REACH_H
 #define LAUNCH_REACH_H

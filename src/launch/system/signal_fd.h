@@ -1,5 +1,7 @@
 /*
  * signal_fd.h - signals that ask psd_run for something, as something to read.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_SIGNAL_FD_H
 #define LAUNCH_SIGNAL_FD_H

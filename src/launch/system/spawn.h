@@ -1,5 +1,7 @@
 /*
  * spawn.h - one process: started clean, tied to the life of the one that starts it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_SPAWN_H
 #define LAUNCH_SPAWN_H

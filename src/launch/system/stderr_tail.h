@@ -1,5 +1,7 @@
 /*
  * stderr_tail.h - what a program that was to start an agent printed, reduced to what matters.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_STDERR_TAIL_H
 #define LAUNCH_STDERR_TAIL_H

@@ -1,5 +1,7 @@
 /*
  * terminal.h - how wide and how high the terminal behind a descriptor is.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_TERMINAL_H
 #define LAUNCH_TERMINAL_H

@@ -3,6 +3,8 @@
  * them there.
  *
  * In /tmp or on a scratch disk anybody can make a directory, or a link, of any name before we do.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_TRUSTED_DIRECTORY_H
 #define LAUNCH_TRUSTED_DIRECTORY_H

@@ -1,6 +1,8 @@
 /*
  * whole_file.h - a small file that is there whole or not at all, and is never written through a
  * link that somebody left in its place.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_WHOLE_FILE_H
 #define LAUNCH_WHOLE_FILE_H

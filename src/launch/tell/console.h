@@ -1,5 +1,7 @@
 /*
  * console.h - what psd_run shows: the workers' lines, its own messages, one line of status.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_CONSOLE_H
 #define LAUNCH_CONSOLE_H

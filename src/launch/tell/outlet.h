@@ -5,6 +5,8 @@
  * A reader that is slow is waited for, and slows the job down. One that reads nothing for a while
  * is not: what it does not take is kept up to a bound, lines that come then are left out, and
  * counted. Where they are missing, a line says so when it reads again.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_OUTLET_H
 #define LAUNCH_OUTLET_H

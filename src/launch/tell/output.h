@@ -1,5 +1,7 @@
 /*
  * output.h - what one process prints: all of it to its log, and lines to the console.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_OUTPUT_H
 #define LAUNCH_OUTPUT_H

@@ -1,5 +1,7 @@
 /*
  * runlog.h - psd_run's own log (./poseidon_run.log) and the directory of a run's logs.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_RUNLOG_H
 #define LAUNCH_RUNLOG_H

@@ -1,5 +1,7 @@
 /*
  * command.h - the user's command: what each worker runs, and what is added to it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_COMMAND_H
 #define LAUNCH_COMMAND_H

@@ -1,5 +1,7 @@
 /*
  * json_text.h - text that came from elsewhere, as JSON can hold it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_JSON_TEXT_H
 #define LAUNCH_JSON_TEXT_H

@@ -1,5 +1,7 @@
 /*
  * mask.h - a command as text for others' eyes: logs, the console, psd_run show.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_MASK_H
 #define LAUNCH_MASK_H

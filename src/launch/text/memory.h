@@ -5,6 +5,8 @@
  * the process says so and ends with PSI_EXIT_CANNOT_START. What it had started ends with it, as it
  * does when the process is killed (keeper.h). Memory that a stranger could make us ask for is not
  * asked for here.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_MEMORY_H
 #define LAUNCH_MEMORY_H

@@ -1,5 +1,7 @@
 /*
  * variables.h - an environment as a list of NAME=value.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_VARIABLES_H
 #define LAUNCH_VARIABLES_H

@@ -3,6 +3,8 @@
  *
  * Single quotes, double quotes and backslashes mean what POSIX says. Nothing else is special: no
  * variables, no globs, no pipes (`sh -c '...'` has them).
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef LAUNCH_WORDS_H
 #define LAUNCH_WORDS_H

@@ -4,6 +4,8 @@
  * The bits depend on the gradients and the ranks alone: not on arrival order, servers, lanes, block
  * size, SIMD level, or on what was added elsewhere (sum.h). No fused multiply-add anywhere; a
  * published NaN is always the canonical quiet one.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef STORE_DENSE_APPLY_H
 #define STORE_DENSE_APPLY_H

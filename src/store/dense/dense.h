@@ -1,6 +1,8 @@
 /*
  * dense.h - tables of a fixed number of elements, all of which have a place in memory from the
  * start.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef STORE_DENSE_DENSE_H
 #define STORE_DENSE_DENSE_H

@@ -6,6 +6,8 @@
  * lie in a segment of their own, for workers on this host to read. The pages are touched by the
  * first writes in table_memory_prepare(), piece by piece, so that a large table does not stop the
  * lane's heartbeats.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef STORE_DENSE_TABLE_MEMORY_H
 #define STORE_DENSE_TABLE_MEMORY_H

@@ -7,6 +7,8 @@
  *     beyond it only those are tried whose first bytes show the secret (psi_auth_ops.recognises);
  *   - the strangers of one address that are inside are counted. The kernel's loopback is not:
  *     everybody on this machine shares it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_LOOP_ADMISSION_H
 #define PSI_TRANSPORT_LOOP_ADMISSION_H

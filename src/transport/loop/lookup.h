@@ -3,6 +3,8 @@
  *
  * A system's resolver blocks, for half a minute if the network is bad, and the owner may hold a
  * lock. So a thread of its own asks it, and the loop watches an event that tells of the answer.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_LOOP_LOOKUP_H
 #define PSI_TRANSPORT_LOOP_LOOKUP_H

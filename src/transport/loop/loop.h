@@ -6,6 +6,8 @@
  *
  * Thread: a loop and its connections are owned by one thread at a time (the client: by the holder
  * of its lock). Only psi_loop_wait() and psi_loop_wake() may run while the owner does.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_LOOP_LOOP_H
 #define PSI_TRANSPORT_LOOP_LOOP_H

@@ -1,5 +1,7 @@
 /*
  * loop_config.h - what a loop is made with, and what it finds to do.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_LOOP_LOOP_CONFIG_H
 #define PSI_TRANSPORT_LOOP_LOOP_CONFIG_H

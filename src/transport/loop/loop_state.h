@@ -1,5 +1,7 @@
 /*
  * loop_state.h - the inside of a loop, for the files of this folder: descriptors, timers, counts.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_LOOP_LOOP_STATE_H
 #define PSI_TRANSPORT_LOOP_LOOP_STATE_H

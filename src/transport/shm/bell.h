@@ -5,6 +5,8 @@
  * then whether somebody said so. One of the two notices: never neither. Both halves need their
  * fence, because a processor may look before others see what it said. bell_model_test.c tries every
  * order in which that can happen.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_SHM_BELL_H
 #define PSI_TRANSPORT_SHM_BELL_H

@@ -1,5 +1,7 @@
 /*
  * descriptors.h - messages over unix sockets, with descriptors.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_SHM_DESCRIPTORS_H
 #define PSI_TRANSPORT_SHM_DESCRIPTORS_H

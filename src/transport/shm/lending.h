@@ -1,5 +1,7 @@
 /*
  * lending.h - which memory of this process peers on the same host may read.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_SHM_LENDING_H
 #define PSI_TRANSPORT_SHM_LENDING_H

@@ -4,6 +4,8 @@
  * Each side owns one segment, which only it can write: the ring it fills, its place in the ring it
  * empties, and whether it waits. What the other side shows is believed only as far as it makes
  * sense: a place outside the ring costs the connection, never more.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_SHM_RING_H
 #define PSI_TRANSPORT_SHM_RING_H

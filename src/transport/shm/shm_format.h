@@ -1,6 +1,8 @@
 /*
  * shm_format.h - what two processes on one host write for each other, before and after they share
  * memory. Native byte order: it is the same machine.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_SHM_SHM_FORMAT_H
 #define PSI_TRANSPORT_SHM_SHM_FORMAT_H

@@ -5,6 +5,8 @@
  * nothing left behind, and not visible in another network namespace. Whoever was told its name and
  * a token over an authenticated connection sends one datagram with everything that a connection
  * through shared memory needs. The kernel says which user sent it; only our own is heard.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_SHM_SHM_MEET_H
 #define PSI_TRANSPORT_SHM_SHM_MEET_H

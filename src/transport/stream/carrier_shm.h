@@ -8,6 +8,8 @@
  *
  * What finds no room, in the ring or in a block, waits in the stream's queue as it would for a
  * socket.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_STREAM_CARRIER_SHM_H
 #define PSI_TRANSPORT_STREAM_CARRIER_SHM_H

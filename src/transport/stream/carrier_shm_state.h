@@ -6,6 +6,8 @@
  *   - a payload is lent only within a segment that the peer has the descriptor of: it is sent
  *     before the record that speaks of it;
  *   - a block is written again only after the peer has given it back.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_STREAM_CARRIER_SHM_STATE_H
 #define PSI_TRANSPORT_STREAM_CARRIER_SHM_STATE_H

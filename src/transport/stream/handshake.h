@@ -1,5 +1,7 @@
 /*
  * handshake.h - the exchange before the first frame: psi_auth_ops with its bounds.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_STREAM_HANDSHAKE_H
 #define PSI_TRANSPORT_STREAM_HANDSHAKE_H

@@ -1,5 +1,7 @@
 /*
  * listener.h - accepting connections.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_STREAM_LISTENER_H
 #define PSI_TRANSPORT_STREAM_LISTENER_H

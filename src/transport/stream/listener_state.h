@@ -1,5 +1,7 @@
 /*
  * listener_state.h - the inside of a listener, for the files of this folder.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_STREAM_LISTENER_STATE_H
 #define PSI_TRANSPORT_STREAM_LISTENER_STATE_H

@@ -3,6 +3,8 @@
  * whatever a test wants, right or wrong.
  *
  * Everything waits at most a few seconds and then fails the test.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_STREAM_SHM_HAND_H
 #define PSI_TRANSPORT_STREAM_SHM_HAND_H

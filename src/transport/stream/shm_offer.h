@@ -16,6 +16,8 @@
  *
  * Whoever connected keeps its frames back until then. The other must have heard a frame before it
  * sends one; every protocol here begins like that.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_STREAM_SHM_OFFER_H
 #define PSI_TRANSPORT_STREAM_SHM_OFFER_H

@@ -4,6 +4,8 @@
  *
  * Every hook returns at once, except that a host name (not a numeric address) to listen on is
  * looked up first. A name to connect to is looked up by lookup.c.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_STREAM_SOCKETS_H
 #define PSI_TRANSPORT_STREAM_SOCKETS_H

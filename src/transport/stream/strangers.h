@@ -1,5 +1,7 @@
 /*
  * strangers.h - accepted connections of which nothing is known yet: let in, and made to give way.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_STREAM_STRANGERS_H
 #define PSI_TRANSPORT_STREAM_STRANGERS_H

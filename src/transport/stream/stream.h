@@ -1,5 +1,7 @@
 /*
  * stream.h - a connection over a stream socket, whatever scheme it came from.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_STREAM_STREAM_H
 #define PSI_TRANSPORT_STREAM_STREAM_H

@@ -4,6 +4,8 @@
  * The transport asks where the next bytes belong (room), puts them there, says how many came (took)
  * and lets the frames in them be heard (run). A large payload goes straight into its owner's
  * memory; only what arrived together with its head is copied.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_STREAM_STREAM_IN_H
 #define PSI_TRANSPORT_STREAM_STREAM_IN_H

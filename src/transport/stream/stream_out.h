@@ -1,5 +1,7 @@
 /*
  * stream_out.h - frames that wait to be sent: heads copied, payloads borrowed.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_STREAM_STREAM_OUT_H
 #define PSI_TRANSPORT_STREAM_STREAM_OUT_H

@@ -1,5 +1,7 @@
 /*
  * stream_state.h - the inside of a stream, for the files of this folder.
+ *
+ * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef PSI_TRANSPORT_STREAM_STREAM_STATE_H
 #define PSI_TRANSPORT_STREAM_STREAM_STATE_H

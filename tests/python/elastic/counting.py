@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts in the sums which samples were in them. The gradient of sample i is one at place i, so the mean of a step of n samples
 has 1/n at n places: whatever a sampler says, the sums tell what was in them, and how often.
 
