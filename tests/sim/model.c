@@ -27,6 +27,7 @@ struct chunk_model {
     uint8_t *weights_before;    /* ... and had made before the newest */
     uint32_t *in;               /* per round: who was in it */
     uint32_t told;              /* of the newest version: who has been given it */
+    bool is_taken_back;         /* the round of that version had closed once, and nobody was told */
     const struct chunk *life;   /* of its server, as far as it has been compared ... */
     uint64_t compared;          /* ... up to that version */
     const struct chunk *opened; /* by a life that had nothing of it ... */
@@ -52,7 +53,7 @@ struct partial {
 };
 
 /* What a rank had given to open rounds, and was lost with servers. */
-struct lost_part {
+struct missing_part {
     uint32_t rank;
     char table[16];
     uint64_t chunks;
@@ -70,7 +71,7 @@ struct model {
     bool left[WORKERS_MAX];
     struct partial partial[PARTIALS_MAX];
     unsigned partials;
-    struct lost_part lost_part[LOST_PARTS_MAX];
+    struct missing_part lost_part[LOST_PARTS_MAX];
     unsigned lost_parts;
     uint64_t adds_asked;
     uint64_t adds_done;
@@ -217,6 +218,41 @@ anybody_knows(const struct model *model, const struct table_model *table)
     return servers_know(model, table);
 }
 
+static uint32_t
+lost_ranks(const struct model *model)
+{
+    uint32_t lost = 0;
+
+    for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
+        lost |= (uint32_t)model->lost[rank] << rank;
+    }
+    return lost;
+}
+
+/* As if the newest round had not closed. */
+static void
+take_back(struct model *model, const struct table_model *table, struct chunk_model *chunk)
+{
+    const size_t bytes = chunk->elements * table->element_bytes;
+
+    free(chunk->value[chunk->version]);
+    chunk->value[chunk->version] = NULL;
+    memcpy(chunk->weights, chunk->weights_before, bytes);
+    memcpy(chunk->momentum, chunk->momentum_before, bytes);
+    chunk->version--;
+    model->rounds--;
+    chunk->told = UINT32_MAX; /* there is nothing to make an earlier round anew from */
+    chunk->is_taken_back = true;
+}
+
+/* The step may have closed, and died with its server before anybody who lives was told of it. Then it closes with the
+ * rank. If it lives, it has closed without it: check_members() sees that. */
+static bool
+may_be_taken_back(const struct model *model, const struct chunk_model *chunk, uint64_t step)
+{
+    return chunk->version == step + 1 && (chunk->told & ~lost_ranks(model)) == 0;
+}
+
 void
 model_joined(struct model *model, unsigned index, uint32_t rank, uint64_t step)
 {
@@ -226,9 +262,13 @@ model_joined(struct model *model, unsigned index, uint32_t rank, uint64_t step)
         return; /* a replacement: the rank has begun */
     }
     for (uint64_t c = 0; table->chunk != NULL && c < table->chunk_count; c++) {
-        if (table->chunk[c].version > step && !anybody_knows(model, table)) {
+        struct chunk_model *chunk = &table->chunk[c];
+
+        if (chunk->version > step && !anybody_knows(model, table)) {
             model->forgotten = true;
-        } else if (table->chunk[c].version > step) {
+        } else if (may_be_taken_back(model, chunk, step)) {
+            take_back(model, table, chunk);
+        } else if (chunk->version > step) {
             sim_fail(model->sim,
                      "table %s chunk %llu: worker %u begins with step %llu, but that has closed "
                      "without it",
@@ -274,7 +314,7 @@ void
 model_note_lost_part(struct model *model, uint32_t rank, const char *table, uint64_t chunks,
                      uint64_t step)
 {
-    struct lost_part *part = &model->lost_part[model->lost_parts];
+    struct missing_part *part = &model->lost_part[model->lost_parts];
 
     psi_assert(model->lost_parts < LOST_PARTS_MAX);
     model->lost_parts++;
@@ -420,6 +460,7 @@ advance(struct model *model, unsigned index, uint64_t number, uint32_t in)
     chunk->value[step + 1] = to;
     chunk->in[step] = in;
     chunk->told = 0;
+    chunk->is_taken_back = false;
     chunk->version++;
     model->rounds++;
     if (sum_use) {
@@ -535,11 +576,8 @@ may_be_made_anew(const struct model *model, const struct chunk_model *chunk, uin
                  uint32_t in)
 {
     const uint32_t was_in = version > 0 ? chunk->in[version - 1] : 0;
-    uint32_t lost = 0;
+    const uint32_t lost = lost_ranks(model);
 
-    for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
-        lost |= (uint32_t)model->lost[rank] << rank;
-    }
     return version > 0 && version == chunk->version && (in & ~was_in) == 0 &&
            (was_in & ~in & ~lost) == 0 && (chunk->told & ~lost) == 0;
 }
@@ -550,12 +588,7 @@ make_anew(struct model *model, unsigned index, uint32_t number, uint32_t in)
     const struct table_model *table = &model->table[index];
     struct chunk_model *chunk = &table->chunk[number];
 
-    free(chunk->value[chunk->version]);
-    chunk->value[chunk->version] = NULL;
-    memcpy(chunk->weights, chunk->weights_before, chunk->elements * table->element_bytes);
-    memcpy(chunk->momentum, chunk->momentum_before, chunk->elements * table->element_bytes);
-    chunk->version--;
-    model->rounds--;
+    take_back(model, table, chunk);
     advance(model, index, number, in);
     sim_trace(model->sim, "model", "table %s chunk %u: round %llu closed anew, with %x",
               table->plan->name, number, (unsigned long long)(chunk->version - 1), in);
@@ -648,8 +681,10 @@ static bool
 is_history(const struct model *model, unsigned index, const struct lane *lane,
            const struct chunk *have)
 {
+    const struct chunk_model *chunk = &model->table[index].chunk[have->index];
+
     return lane->job.incarnation < model->life[lane->config.server][lane->config.lane] &&
-           have->clock.version <= model->table[index].chunk[have->index].version;
+           have->clock.version <= chunk->version + chunk->is_taken_back;
 }
 
 void
@@ -993,7 +1028,7 @@ lost_chunks(const struct model *model, const struct table_model *table, uint32_t
     uint64_t chunks = 0;
 
     for (unsigned i = 0; i < model->lost_parts; i++) {
-        const struct lost_part *part = &model->lost_part[i];
+        const struct missing_part *part = &model->lost_part[i];
 
         if (part->rank == rank && part->step == step &&
             strcmp(part->table, table->plan->name) == 0) {
@@ -1061,17 +1096,6 @@ check_left(struct model *model, const struct table_model *table, uint32_t rank)
              "nobody said so",
              table->plan->name, rank, (unsigned long long)in_lowest,
              (unsigned long long)(in_lowest + out_lowest), (unsigned long long)lowest);
-}
-
-static uint32_t
-lost_ranks(const struct model *model)
-{
-    uint32_t lost = 0;
-
-    for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
-        lost |= (uint32_t)model->lost[rank] << rank;
-    }
-    return lost;
 }
 
 /* With backup workers one set of ranks is in a round, whatever the chunk and the table of the
