@@ -34,6 +34,7 @@ struct adoption {
     uint64_t left; /* chunks that have not been opened */
     struct adopting *chunks;
     struct report *reports;
+    struct lost_part *lost; /* by rank, LOST_STEPS_MAX each */
 };
 
 /* ---- begin and end ------------------------------------------------------------------------- */
@@ -42,13 +43,15 @@ uint64_t
 adopt_bytes(const struct lane *lane, uint64_t chunks)
 {
     return sizeof(struct adoption) +
-           chunks * (sizeof(struct adopting) + lane->rows * sizeof(struct report));
+           chunks * (sizeof(struct adopting) + lane->rows * sizeof(struct report)) +
+           lane->rows * LOST_STEPS_MAX * sizeof(struct lost_part);
 }
 
 void
 adopt_free(struct table *table)
 {
     if (table->adoption != NULL) {
+        free(table->adoption->lost);
         free(table->adoption->reports);
         free(table->adoption->chunks);
         free(table->adoption);
@@ -74,8 +77,10 @@ adopt_begin(struct lane *lane, struct table *table, struct psd_error *err)
     if (adoption != NULL) {
         adoption->chunks = calloc(table->chunk_count, sizeof(*adoption->chunks));
         adoption->reports = calloc(table->chunk_count * lane->rows, sizeof(*adoption->reports));
+        adoption->lost = calloc((size_t)lane->rows * LOST_STEPS_MAX, sizeof(*adoption->lost));
     }
-    if (adoption == NULL || adoption->chunks == NULL || adoption->reports == NULL) {
+    if (adoption == NULL || adoption->chunks == NULL || adoption->reports == NULL ||
+        adoption->lost == NULL) {
         adopt_free(table);
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory to adopt %llu chunks",
                         table->spec.name, (unsigned long long)table->chunk_count);
@@ -94,12 +99,44 @@ adopt_begin(struct lane *lane, struct table *table, struct psd_error *err)
     return PSD_OK;
 }
 
+/*
+ * The chunk opens at `version`. What those who have left gave to that round in the earlier life is lost. So is what they
+ * gave to the next one, if nobody else had the result of this one. How far they came the view says.
+ */
+static void
+count_lost(const struct lane *lane, struct adoption *adoption, uint64_t version)
+{
+    for (uint32_t rank = 0; rank < lane->rows; rank++) {
+        const struct psi_view_worker *worker = &lane->view.worker[rank];
+
+        if (worker->member || worker->incarnation == 0 || version >= worker->counts_until) {
+            continue; /* it never came to that step */
+        }
+        lost_part_add(adoption->lost + rank * LOST_STEPS_MAX, version);
+        if (version + 3 == worker->counts_until) { /* it gave all of the next one */
+            lost_part_add(adoption->lost + rank * LOST_STEPS_MAX, version + 1);
+        }
+    }
+}
+
+static void
+tell_lost(const struct lane *lane, const struct table *table)
+{
+    uint32_t told = 0;
+
+    for (uint32_t i = 0; i < lane->rows * LOST_STEPS_MAX; i++) {
+        lost_part_tell(lane, table, i / LOST_STEPS_MAX, table->adoption->lost[i], &told);
+    }
+    lost_part_tell_rest(lane, table, told);
+}
+
 /* The last chunk of the table is open. */
 static void
 end_adoption(struct lane *lane, struct table *table)
 {
     const uint64_t bytes = adopt_bytes(lane, table->chunk_count);
 
+    tell_lost(lane, table);
     adopt_free(table);
     table->bytes -= bytes;
     lane->memory_used -= bytes;
@@ -128,6 +165,7 @@ open_chunk(struct lane *lane, struct chunk *chunk, uint64_t version, bool blank)
         chunk->clock.next[rank] =
             adopt_is_member(lane, rank) || left_at < version || gave_nothing ? version : left_at;
     }
+    count_lost(lane, table->adoption, version);
     if (--table->adoption->left == 0) {
         end_adoption(lane, table);
     }

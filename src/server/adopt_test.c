@@ -592,6 +592,60 @@ test_who_has_left_is_not_waited_for(void **state)
     lane_bed_stop(bed);
 }
 
+/* Worker 2 has left, and the first step in which it does not count is `until`. */
+static struct lane_bed *
+start_without_worker_2(uint64_t until)
+{
+    struct lane_bed *bed = sums_start_again(3, 2);
+
+    propose_only(bed, 2, true);
+    bed->member[2].counts_until = until;
+    commit(bed, NULL, 2, true);
+    return bed;
+}
+
+/* If this fails, a worker left and was said to be complete, its gradient of an open round died with the server of
+ * sums, and no log says so. */
+static void
+test_who_left_before_the_server_died_is_missed_by_name(void **state)
+{
+    struct lane_bed *bed = start_without_worker_2(7);
+
+    (void)state;
+    for (uint32_t chunks = 1; chunks <= 2; chunks++) {
+        assert_null(strstr(bed->notes, "GIVEN-LOST")); /* one line for the table */
+        sums_adopt(bed, 0, chunks, 5, PSI_HAS_PASSED);
+        sums_adopt(bed, 1, chunks, 5, PSI_HAS_PASSED);
+    }
+    assert_non_null(strstr(bed->notes, "GIVEN-LOST worker 2 has left, and does not count in 2 of 2 "
+                                       "chunks of step 5 of table g here"));
+    assert_null(strstr(bed->notes, "step 6"));
+    lane_bed_stop(bed);
+
+    bed = start_without_worker_2(8); /* it alone had the result of step 5, and gave step 6 */
+    sums_adopt(bed, 0, 2, 5, PSI_HAS_PASSED);
+    sums_adopt(bed, 1, 2, 5, PSI_HAS_PASSED);
+    assert_non_null(strstr(bed->notes, "2 of 2 chunks of step 5 of table g"));
+    assert_non_null(strstr(bed->notes, "2 of 2 chunks of step 6 of table g"));
+    lane_bed_stop(bed);
+}
+
+/* If this fails, the log tells of losses where there are none: the rounds of who has left had closed. */
+static void
+test_who_left_long_ago_is_not_missed(void **state)
+{
+    struct lane_bed *bed = start_without_worker_2(7);
+
+    (void)state;
+    sums_adopt(bed, 0, 2, 7, PSI_HAS_PASSED);
+    sums_adopt(bed, 1, 2, 7, PSI_HAS_PASSED);
+    push(bed, 0, 7, KEEPS, 1);
+    push(bed, 1, 7, KEEPS, 2);
+    assert_true(sums_value(bed, 0) == 3);
+    assert_null(strstr(bed->notes, "GIVEN-LOST"));
+    lane_bed_stop(bed);
+}
+
 /* If this fails, a change that the master took back leaves the lane frozen. */
 static void
 test_an_aborted_change_thaws_the_lane(void **state)
@@ -860,6 +914,8 @@ main(void)
         cmocka_unit_test(test_a_result_that_others_have_counts_as_given),
         cmocka_unit_test(test_the_master_is_answered_though_nobody_tells),
         cmocka_unit_test(test_who_has_left_is_not_waited_for),
+        cmocka_unit_test(test_who_left_before_the_server_died_is_missed_by_name),
+        cmocka_unit_test(test_who_left_long_ago_is_not_missed),
         cmocka_unit_test(test_an_aborted_change_thaws_the_lane),
         cmocka_unit_test(test_a_result_while_frozen_is_asked_for_again),
         cmocka_unit_test(test_who_does_not_know_of_the_new_life_is_not_heard),

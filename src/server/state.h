@@ -456,6 +456,22 @@ bool adopt_version(const struct lane *lane, const struct chunk *chunk, uint32_t 
 bool adopt_knows_all(const struct lane *lane, uint32_t rank);
 void adopt_describe(const struct lane *lane, const struct chunk *chunk, char *text, size_t size);
 
+/* lost_part.c */
+/* Chunks of a table that are in one step, and may lack what somebody gave who has left. */
+struct lost_part {
+    uint64_t step;
+    uint64_t chunks;
+};
+
+enum { LOST_STEPS_MAX = 4 }; /* chunks of one table are no further apart */
+
+void lost_part_add(struct lost_part parts[LOST_STEPS_MAX], uint64_t step); /* one more chunk */
+/* Counts how many it was asked to tell: of some ranks for each table, ... */
+void lost_part_tell(const struct lane *lane, const struct table *table, uint32_t rank,
+                    struct lost_part part, uint32_t *told);
+/* ... of the others how many they are. */
+void lost_part_tell_rest(const struct lane *lane, const struct table *table, uint32_t told);
+
 /* stall.c */
 void want_look(struct lane *lane, uint64_t now_ns);
 uint64_t want_next_ns(const struct lane *lane);

@@ -7,7 +7,6 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +16,6 @@
 #include "server/state.h"
 
 #define MS_NS UINT64_C(1000000)
-
-enum { RANKS_TOLD_MAX = 8 }; /* of one table */
 
 void
 lane_renew_master(struct lane *lane)
@@ -324,24 +321,18 @@ rank_is_replaced(struct lane *lane, uint32_t rank)
     }
 }
 
-/* Chunks of a table that are in one step. */
-struct open_part {
-    uint64_t step;
-    uint64_t chunks;
-};
-
 /* Where the rank was in the last round that closed, and is not in the open one: what the owner had of that
  * is lost. Of several steps the first; what comes behind it the rank had not begun. */
-static struct open_part
+static struct lost_part
 open_part_of(const struct table *table, uint32_t rank)
 {
-    struct open_part part = {.step = PSI_STEP_NEVER};
+    struct lost_part part = {.step = PSI_STEP_NEVER};
 
     for (uint64_t i = 0; i < table->chunk_count; i++) {
         const struct psi_clock *clock = &table->chunks[i].clock;
 
         if (clock->next[rank] == clock->version && clock->version < part.step) {
-            part = (struct open_part){.step = clock->version};
+            part = (struct lost_part){.step = clock->version};
         }
         part.chunks += clock->next[rank] == clock->version && clock->version == part.step;
     }
@@ -356,35 +347,19 @@ has_left(const struct psi_view *old, const struct psi_view *now, uint32_t rank)
            (old->id == 0 || old->worker[rank].member);
 }
 
-/*
- * The master may have said of one who left that it counts in all chunks of its last step. A copy has none
- * of what the owner kept for an open round, and nobody gives it again: those who read the log learn it here.
- * Nor does it know whether the owner had any, hence "if anything".
- */
+/* A copy has none of what the owner kept for an open round. Nor does it know whether the owner had any. */
 static void
-tell_lost_part(const struct lane *lane, const struct table *table, const struct psi_view *old,
-               const struct psi_view *now)
+tell_lost_parts(const struct lane *lane, const struct table *table, const struct psi_view *old,
+                const struct psi_view *now)
 {
     uint32_t told = 0;
 
     for (uint32_t rank = 0; rank < now->workers; rank++) {
-        const struct open_part part =
-            has_left(old, now, rank) ? open_part_of(table, rank) : (struct open_part){0};
-
-        if (part.chunks == 0 || ++told > RANKS_TOLD_MAX) {
-            continue;
+        if (has_left(old, now, rank)) {
+            lost_part_tell(lane, table, rank, open_part_of(table, rank), &told);
         }
-        psi_log(&lane->log, PSI_LOG_INFO, "GIVEN-LOST",
-                "worker %u has left, and does not count in %" PRIu64 " of %" PRIu64
-                " chunks of step %" PRIu64 " of table %s here: what it gave to them, if anything, "
-                "died with the server",
-                rank, part.chunks, table->chunk_count, part.step, table->spec.name);
     }
-    if (told > RANKS_TOLD_MAX) {
-        psi_log(&lane->log, PSI_LOG_INFO, "GIVEN-LOST",
-                "%u more workers have left, and do not count in table %s here, likewise",
-                told - RANKS_TOLD_MAX, table->spec.name);
-    }
+    lost_part_tell_rest(lane, table, told);
 }
 
 /* A copy has its place, or hears for the first time who is in the job: what those who have left had
@@ -394,7 +369,7 @@ take_members(struct lane *lane, const struct psi_view *old, const struct psi_vie
 {
     for (struct table *table = lane->tables; table != NULL; table = table->next) {
         if (psi_spec_synchronous(&table->spec) && !repeats_open_rounds(lane)) {
-            tell_lost_part(lane, table, old, now);
+            tell_lost_parts(lane, table, old, now);
         }
         for (uint32_t rank = 0; rank < now->workers; rank++) {
             table->members.left_at[rank] = now->worker[rank].member ? PSI_STEP_NEVER : 0;
