@@ -230,7 +230,7 @@ order(struct master *master)
     master_generation_destroy(saving->generation);
     saving->generation = NULL;
     free(saving->order.table);
-    saving->order.table = NULL;
+    saving->order = (struct psi_order){0};
     saving->step = saving->any_tables ? choose_step(master) : 0;
     if (list == NULL || (count > 0) != saving->any_tables) {
         free(list);
@@ -259,7 +259,8 @@ master_saving_resend(struct master *master, struct member *lane)
     const struct saving *saving = &master->saving;
     const struct psi_order none = {0};
 
-    if (saving->stage != SAVING_ASKING && saving->stage != SAVING_ORDERED) {
+    if (saving->stage != SAVING_ASKING &&
+        (saving->stage != SAVING_ORDERED || !saving->any_tables)) {
         return;
     }
     if (!saving->place[place_of(master, lane)].answered) {
@@ -282,7 +283,7 @@ master_on_blocks(struct session *session, const void *body, size_t bytes, struct
         return psi_fail(err, PSD_ERR_NO_MEMORY, "BLOCKS: no memory");
     }
     status = psi_blocks_decode(body, bytes, &blocks, err);
-    if (status == PSD_OK && saving->stage == SAVING_ORDERED &&
+    if (status == PSD_OK && saving->stage == SAVING_ORDERED && saving->any_tables &&
         session->guest.inbox.frame.seq == saving->number &&
         blocks.first == place->blocks[blocks.file]) { /* else it is said once more */
         sums = &saving->generation->sums[blocks.file];
@@ -416,7 +417,7 @@ master_on_written(struct session *session, const void *body, size_t bytes, struc
     }
     status = psi_written_decode(body, bytes, &written, err);
     if (status == PSD_OK && session->guest.inbox.frame.seq == saving->number &&
-        session->master->phase == PHASE_RUNNING &&
+        saving->any_tables && session->master->phase == PHASE_RUNNING &&
         !saving->place[place_of(session->master, session->member)].answered) {
         status = take_answer(session, &written, err);
     }
@@ -488,10 +489,11 @@ tell_waiting(struct master *master, uint64_t now_ns)
     if (master->config.checkpoint_steps > 0 || master->config.checkpoint_epochs) {
         return; /* it may be long until then */
     }
-    if (saving->left == 0) {
-        return; /* for a worker, which has its own steps */
-    }
-    if (now_ns >= saving->waiting_line_ns) {
+    if (now_ns >= saving->waiting_line_ns && saving->left == 0) {
+        psi_log(master->log, PSI_LOG_INFO, "CHECKPOINT-WAITS",
+                "for what worker 0 has itself, which it gives between two steps");
+        saving->waiting_line_ns = now_ns + WAITING_MS * MASTER_MS_NS;
+    } else if (now_ns >= saving->waiting_line_ns) {
         for (uint32_t place = 0; place < master->places; place++) {
             if (!saving->place[place].answered && master->place[place]->lane == 0) {
                 master_names_add(&names, "server", master->place[place]->rank);

@@ -22,7 +22,7 @@ master_on_earlier(struct session *session, const void *body, size_t bytes, struc
         return psi_fail(err, PSD_ERR_NO_MEMORY, "EARLIER: no memory");
     }
     status = psi_refers_decode(body, bytes, &refers, err);
-    if (status == PSD_OK && saving->stage == SAVING_ORDERED &&
+    if (status == PSD_OK && saving->stage == SAVING_ORDERED && saving->any_tables &&
         session->guest.inbox.frame.seq == saving->number &&
         refers.first == place->earlier[refers.file]) { /* else it is said once more */
         struct psi_manifest_file *sums = &saving->generation->sums[refers.file];

@@ -60,11 +60,35 @@ tell_nothing(struct master *master)
     }
 }
 
+/* Nobody else has what worker 0 had. It may be replaced. */
+static void
+tell_absent(struct master *master)
+{
+    struct saving *saving = &master->saving;
+    const uint64_t now_ns = psi_now_ns(master->env);
+
+    if (saving->absent_since_ns == 0) {
+        saving->absent_since_ns = now_ns;
+    }
+    if (!saving->absent_told && now_ns >= saving->absent_since_ns + NOTHING_MS * MASTER_MS_NS) {
+        psi_log(master->log, PSI_LOG_WARN, "CHECKPOINT-NOTHING",
+                "nothing is saved without worker 0, which gives a part of every checkpoint: it is "
+                "not in the job");
+        saving->absent_told = true;
+    }
+}
+
 bool
 master_part_is_missing(struct master *master, size_t tables)
 {
     if (master->saving.part_offered) {
-        return asked(master) == NULL;
+        if (asked(master) == NULL) {
+            tell_absent(master);
+            return true;
+        }
+        master->saving.absent_since_ns = 0;
+        master->saving.absent_told = false;
+        return false;
     }
     if (tables == 0) {
         tell_nothing(master);

@@ -636,6 +636,52 @@ test_a_part_that_fails(void **state)
     stop(bed);
 }
 
+/* If this fails, a server that comes back is ordered to save tables that there are not. */
+static void
+test_a_server_that_is_back_has_no_part_in_it(void **state)
+{
+    struct master_bed *bed = start_sums(1000, 0);
+    struct psi_frame frame;
+
+    (void)state;
+    offer(bed, 0);
+    pass_ms(bed, 1100, NULL);
+    disk_says(bed, MASTER_DISK_BEGUN);
+    (void)hear_part(bed, 0, &frame);
+    hang_up(bed->lane[1], "closed");
+    bed->lane[1] = join(bed, PSI_ROLE_SERVER, 1, 101);
+    assert_non_null(hear(bed->lane[1], PSI_FRAME_VIEW_COMMIT));
+    assert_null(hear(bed->lane[1], PSI_FRAME_CHECKPOINT));
+    say_part(bed, 0, frame.seq, 42, &(struct psi_part){.news = PSI_PART_WRITTEN, .bytes = 99});
+    assert_non_null(disk.committed);
+    stop(bed);
+}
+
+/* If this fails, a job whose worker 0 is gone, or gives nothing, is not saved any more, and nobody knows. */
+static void
+test_who_waits_for_a_part_says_so(void **state)
+{
+    struct master_bed *bed = start_sums(1000, 0);
+    struct psi_frame frame;
+
+    (void)state;
+    offer(bed, 0);
+    pass_ms(bed, 1100, NULL);
+    disk_says(bed, MASTER_DISK_BEGUN);
+    (void)hear_part(bed, 0, &frame);
+    assert_false(logged(bed, "for what worker 0 has itself"));
+    pass_ms(bed, 61000, NULL);
+    assert_true(logged(bed, "for what worker 0 has itself"));
+    bed->master->worker[0].member.state = PSD_NODE_LOST;
+    master_tick(bed->master);
+    pass_ms(bed, 5000, NULL);
+    assert_false(logged(bed, "nothing is saved without worker 0"));
+    pass_ms(bed, 10000, NULL);
+    assert_true(logged(bed, "nothing is saved without worker 0"));
+    bed->master->worker[0].member.state = PSD_NODE_RUNNING;
+    stop(bed);
+}
+
 /* If this fails, a job of weights in its workers is stopped without its last steps being saved. */
 static void
 test_an_urgent_part_is_of_the_next_step(void **state)
@@ -691,6 +737,8 @@ main(void)
         cmocka_unit_test(test_a_part_alone_is_a_checkpoint),
         cmocka_unit_test(test_tables_and_a_part_are_of_one_step),
         cmocka_unit_test(test_a_part_that_fails),
+        cmocka_unit_test(test_a_server_that_is_back_has_no_part_in_it),
+        cmocka_unit_test(test_who_waits_for_a_part_says_so),
         cmocka_unit_test(test_an_urgent_part_is_of_the_next_step),
         cmocka_unit_test(test_servers_do_not_know_epochs),
     };

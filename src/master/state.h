@@ -297,6 +297,8 @@ struct saving {
     uint32_t part_incarnation;
     uint64_t nothing_since_ns; /* that there is nothing to save; 0: there is no table yet */
     bool nothing_told;         /* a line has said so */
+    uint64_t absent_since_ns;  /* worker 0, which has offered a part; 0: it is here */
+    bool absent_told;          /* likewise */
     bool is_failing;
     bool is_urgent;         /* the job is about to be stopped: now, whatever the step */
     struct psi_order order; /* ORDERED, COMMITTING; its list is owned */

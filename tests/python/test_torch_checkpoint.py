@@ -60,3 +60,31 @@ def test_a_script_ends_like_the_run_that_was_left_alone(tmp_path, every):
         output = wrong.stdout() + wrong.stderr()
         assert re.search("the checkpoint has model, optimizer, scheduler, total, the script gives|that name means something else",
                          output), output
+
+
+SHORT = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+import poseidon.torch as psd
+torch.set_num_threads(1)
+psd.init()
+model = psd.DataParallel(nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+loader = DataLoader(TensorDataset(torch.ones(80, 4), torch.ones(80, 1)), 4)
+state = psd.Checkpoint(model=model, optimizer=optimizer, large=torch.zeros(16 << 20))
+for epoch in state.epochs(1):
+    for inputs, targets in state.batches(loader):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+"""
+
+
+def test_a_script_that_ends_has_its_last_epoch_saved(tmp_path):
+    """If this fails, a script leaves the library while its part of the last checkpoint is being written."""
+    saved = tmp_path / "saved"
+    ended(start(tmp_path / "job", script_in(tmp_path / "script", SHORT), 0,
+                options=["--checkpoint", saved, "--checkpoint_every", "epoch"]))
+    assert (saved / "manifest-1.json").exists(), list(saved.iterdir())
+    assert not list(saved.glob(".part*"))

@@ -16,6 +16,7 @@ import poseidon
 from poseidon._context import CHECKPOINT_EPOCH, CHECKPOINT_NONE
 
 _AT_EPOCH = -1.0
+_PATIENCE_S = 10.0
 
 
 def wanted() -> bool:
@@ -32,6 +33,7 @@ class Due:
         self._future: Any = None
         self._told = 0.0
         self._writer: threading.Thread | None = None
+        self._context.before_leaving(self._finish)
 
     def after(self, step: int, epoch_ended: Callable[[], bool] = bool) -> bool:
         """Whether the state after so many steps is wanted. epoch_ended: asked where the ends of epochs are wanted."""
@@ -45,11 +47,21 @@ class Due:
         return epoch_ended() if self._told == _AT_EPOCH else self._told == step
 
     def give(self, step: int, data: bytes) -> None:
-        """Rank 0's part; it is written while training goes on."""
+        """Rank 0's part; it is written while training goes on. While a disk still has not taken one that was given up,
+        training does not wait for it: the master asks again."""
         if self._writer is not None:
-            self._writer.join()
+            self._writer.join(_PATIENCE_S)
+            if self._writer.is_alive():
+                return
         self._writer = threading.Thread(target=self._write, args=(step, data), name="poseidon-checkpoint", daemon=True)
         self._writer.start()
+
+    def _finish(self) -> None:
+        """The library may not be left while the writer is inside of it."""
+        if self._writer is not None:
+            self._writer.join(self._timeout)
+            if self._writer.is_alive():
+                raise poseidon.TimeoutError(f"the disk has not taken this worker's part of a checkpoint in {self._timeout:g} s")
 
     def _write(self, step: int, data: bytes) -> None:
         try:

@@ -81,7 +81,7 @@ may_grow(const struct watch *watch, uint32_t more, char *text_p, size_t size)
                  "--max_workers");
         return false;
     }
-    if (config->workers + more > config->max_workers) {
+    if (config->workers > config->max_workers || more > config->max_workers - config->workers) {
         snprintf(text_p, size,
                  "%u more: %u of --max_workers %u ranks have been used, and none is used twice",
                  more, config->workers, config->max_workers);

@@ -133,6 +133,7 @@ test_numbers_that_are_not_possible(void **state)
     assert_planned(&watch, '=', 2, 0, 1);
     assert_planned(&watch, '-', 1, 0, 1);
     assert_refused(&watch, '+', 3, "3 more: 3 of --max_workers 5 ranks have been used");
+    assert_refused(&watch, '+', UINT32_MAX - 1, "4294967294 more: 3 of --max_workers 5");
     assert_refused(&watch, '-', 2, "2 fewer of 3 leaves 1, and --min_workers is 2");
     assert_refused(&watch, '-', 3, "leaves none");
     assert_refused(&watch, '=', 0, "to no workers");

@@ -121,7 +121,7 @@ class Points:
             try:
                 self._due.give(self.count, parts.encode(self._of_job(all_notes), plain=json.dumps(self._head())))
                 return
-            except (Unknown, TypeError) as error:
+            except (Unknown, TypeError, OSError) as error:
                 problem = str(error)
         if not self._told:
             self._told = True
