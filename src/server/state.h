@@ -181,15 +181,16 @@ struct table {
     uint64_t *clocks;      /* next[] of all chunks */
     struct psi_mark *marks;
     struct chunk *chunks;
-    uint64_t chunk_count;      /* of those on this lane */
-    uint64_t chunks_in_all;    /* of the table */
-    uint32_t *local;           /* index in the table -> index in chunks, or UINT32_MAX */
-    uint64_t prepared;         /* chunks whose memory is ready */
-    bool announced;            /* the master knows that the table is ready ... */
-    struct psd_error refused;  /* ... or that it cannot be; status PSD_OK: it can */
-    uint64_t first_step;       /* that of the initial values */
-    struct held_result *held;  /* one per chunk; NULL: the table does not outlive a server */
-    bool again;                /* an earlier life of the server had it (adopt.c) ... */
+    uint64_t chunk_count;     /* of those on this lane */
+    uint64_t chunks_in_all;   /* of the table */
+    uint32_t *local;          /* index in the table -> index in chunks, or UINT32_MAX */
+    uint64_t prepared;        /* chunks whose memory is ready */
+    bool announced;           /* the master knows that the table is ready ... */
+    struct psd_error refused; /* ... or that it cannot be; status PSD_OK: it can */
+    uint64_t first_step;      /* that of the initial values */
+    bool is_late;             /* it begins where others of its group are, not where the job began */
+    struct held_result *held; /* one per chunk; NULL: the table does not outlive a server */
+    bool again;               /* an earlier life of the server had it (adopt.c) ... */
     struct adoption *adoption; /* ... and not all of it has been opened yet; else NULL */
     uint64_t alone;            /* chunks that wait for a snapshot to be made (pair.c) ... */
     uint64_t alone_at;         /* ... where to look for the next */
@@ -305,6 +306,7 @@ struct lane {
 
     uint64_t furthest;         /* behind the last step that was pushed to a table without rounds */
     struct snapshot *snapshot; /* owned; its part of a checkpoint; NULL: none was ordered */
+    struct psi_ranks begun;    /* numbers of backup workers: a table with so many is here, or was */
 
     struct journal journal;
     uint32_t rows;        /* ranks that there is room for: entries of every array per rank */

@@ -303,6 +303,18 @@ table_number(struct lane *lane, uint32_t id, struct psd_error *err)
     return PSD_OK;
 }
 
+/* Tables with equally many backup workers are at one step. One that is opened late begins where the others are. */
+static bool
+joins_others(struct lane *lane, uint32_t backup_workers)
+{
+    const bool joins = backup_workers > 0 && psi_ranks_has(&lane->begun, backup_workers);
+
+    if (backup_workers > 0) {
+        psi_ranks_add(&lane->begun, backup_workers);
+    }
+    return joins;
+}
+
 psd_status
 table_open(struct lane *lane, const struct psi_table_info *info, struct psd_error *err)
 {
@@ -342,6 +354,7 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
     table->spec = info->spec;
     table->chunks_in_all = psi_chunk_count(info->spec.count);
     table->first_step = info->step;
+    table->is_late = joins_others(lane, info->spec.backup_workers);
     table->is_remade = is_remade;
     table->again = info->again && is_remade;
     table->promised = view_promise(lane, info->step);
@@ -476,7 +489,7 @@ resume(struct lane *lane, struct chunk *chunk, struct psd_error *err)
     const uint64_t step = source != NULL ? source->step : 0;
     const struct table *table = chunk->table;
 
-    if (table->first_step != step) {
+    if (table->first_step != step && !table->is_late) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "table %s begins at step %llu, but server %u was started to go on from "
                         "step %llu: give the same --resume and --generation to all",
