@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "checkpoint/generations.h"
 #include "checkpoint/write.h"
 
 static const char lock_name[] = ".job";
@@ -61,6 +62,9 @@ fail_busy(const struct master_files *files, int fd, struct psd_error *err)
 
     owner[count > 0 ? count : 0] = '\0';
     owner[strcspn(owner, "\n")] = '\0';
+    for (size_t end = strlen(owner); end > 0 && owner[end - 1] == ' '; end--) {
+        owner[end - 1] = '\0'; /* blanks cover what an earlier job had written there */
+    }
     return psi_fail(err, PSD_ERR_BUSY,
                     "checkpoints into %s: %s writes there already; give another directory",
                     files->path, owner[0] != '\0' ? owner : "another job");
@@ -280,6 +284,31 @@ files_look(void *self, struct master_disk_news *news_p)
     pthread_mutex_unlock(&files->mutex);
 }
 
+/* Generations of a run that this one does not go on from would be in the way, and soon be removed. */
+static psd_status
+refuse_those_of_others(const struct master_files *files, struct psd_error *err)
+{
+    struct psi_generations generations;
+    uint64_t newest = 0;
+    psd_status status = psi_generations_init(&generations, &files->directory, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < generations.count && newest == 0; i++) {
+        newest =
+            generations.list[i].kind == PSI_CHECKPOINT_MANIFEST ? generations.list[i].number : 0;
+    }
+    psi_generations_fini(&generations);
+    return newest == 0 ? PSD_OK
+                       : psi_fail(err, PSD_ERR_STATE,
+                                  "--checkpoint %s: it holds checkpoints already, up to generation "
+                                  "%llu, and new ones would "
+                                  "replace them; add --resume %s to go on from there, or give "
+                                  "another directory to begin anew",
+                                  files->path, (unsigned long long)newest, files->path);
+}
+
 psd_status
 master_files_create(const char *path, uint32_t kept, uint64_t spared, bool is_heir,
                     void (*wake)(void *owner), void *owner, struct master_files **files_p,
@@ -307,6 +336,9 @@ master_files_create(const char *path, uint32_t kept, uint64_t spared, bool is_he
     status = psi_directory_make(&files->directory, &psi_disk_system, files->path, err);
     if (status == PSD_OK) {
         status = take_directory(files, err);
+    }
+    if (status == PSD_OK && spared == 0 && !is_heir) {
+        status = refuse_those_of_others(files, err);
     }
     if (status == PSD_ERR_BUSY && is_heir) {
         status = PSD_OK; /* the life before is about to leave: tried again when it is needed */

@@ -424,12 +424,27 @@ def test_warning_before_the_end_saves_and_asks_for_more(tmp_path):
     again.process.send_signal(signal.SIGINT)
     assert again.wait(60) == 130
     assert steps_of(tmp_path / "saved") == {1: step}  # Ctrl-C does not wait for a checkpoint
-    third = Job(tmp_path / "third", "--name", f"third{os.getpid()}", *options, environment=environment)
-    third.wait_for_output("step 47")
+    third = Job(tmp_path / "third", "--name", f"third{os.getpid()}", "--resume", tmp_path / "saved", *options, environment=environment)
+    third.wait_for_output(f"goes on at step {step}")
     subprocess.run([program("psd_run"), "stop", f"third{os.getpid()}"], check=True, timeout=120)
     assert third.wait(60) == 143
     assert max(steps_of(tmp_path / "saved")) == 2  # saved, but whoever stops it does not want it back
     assert not (tmp_path / "asked").exists()
+
+
+def test_checkpoints_of_another_run_are_not_replaced(tmp_path):
+    """If this fails, a command that is given once more, without --resume, begins at step 0 and removes what it had saved."""
+    command = ["--workers", 1, "--servers", 1, "--checkpoint", tmp_path / "saved", "--checkpoint_every", "40steps", "--",
+               program("mnist"), "--model", "softmax", "--epochs", 1]
+    first = Job(tmp_path / "first", *command)
+    assert first.wait() == 0, first.stderr()
+    kept = steps_of(tmp_path / "saved")
+    assert kept
+    again = Job(tmp_path / "again", *command)
+    assert again.wait() == 3
+    assert f"--checkpoint {tmp_path}/saved: it holds checkpoints already" in again.stderr()
+    assert f"add --resume {tmp_path}/saved" in again.stderr()
+    assert steps_of(tmp_path / "saved") == kept
 
 
 @pytest.mark.parametrize("options, signalled", [(["--checkpoint", "/shared/saved"], "TERM"), ([], "USR1")])
