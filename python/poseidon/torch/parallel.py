@@ -34,6 +34,7 @@ class DataParallel(torch.nn.Module):
         super().__init__()
         if not isinstance(module, torch.nn.Module):
             raise TypeError(f"DataParallel takes a torch.nn.Module, not {type(module).__name__}")
+        poseidon.context()  # before init it says so
         if _elastic.is_declared():
             raise poseidon.InvalidError("DataParallel is not for programs whose workers come and go (elastic): give the optimizer "
                                         "to DistributedOptimizer, and the model to elastic.TorchState as it is")
