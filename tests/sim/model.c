@@ -85,8 +85,8 @@ struct model {
 static uint64_t
 versions_max(const struct plan *plan)
 {
-    /* Who joins behind the last step begins one later, and so on. */
-    return plan->steps + 2 + (plan_is_elastic(plan) ? plan->workers : 0);
+    /* Who joins behind the last step begins two later, and so on. */
+    return plan->steps + 2 + (plan_is_elastic(plan) ? 2 * plan->workers : 0);
 }
 
 static void
