@@ -80,6 +80,26 @@ print("GOES ON")
 """, options=("--on_worker_death=continue",), cold=True)
     assert "GOES ON" in done.out, done.out + done.err
     assert "worker 1 died, and the job goes on without" in done.err
+    assert "verified in part: worker 1 was lost after step 4: from then on its part of each epoch was not trained on; " \
+        "weights after 8 steps are those of one worker, with no other to compare them with" in done.err, done.err
+    assert "verified: " not in done.err and "each once" not in done.err, "the first epoch is compared in the next step"
+
+
+def test_others_tell_the_end_when_worker_0_is_dead(job):
+    """If this fails, nobody says in the end what was verified, and what was not."""
+    done = job(LOOP + """
+epoch()
+step = optimizer.step
+def once_more():
+    step()
+    if os.environ["PSD_RANK"] == "0":
+        os.kill(os.getpid(), 9)
+optimizer.step = once_more
+epoch()
+""", workers=3, options=("--on_worker_death=continue",), cold=True)
+    said = [line for line in done.err.splitlines() if "verified" in line]
+    assert len(said) == 1 and "verified in part: worker 0 was lost after step 4" in said[0], done.out + done.err
+    assert "until then 64 samples, each once per epoch; weights equal to the bit on 2 workers after 6 steps" in said[0]
 
 
 def test_a_worker_that_ends_with_the_job_is_brief(job):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the witness of plain scripts holds to be right and wrong, by its words alone: no job is needed."""
 
+import importlib
 import importlib.util
 import math
 import pathlib
@@ -8,11 +9,14 @@ import sys
 
 import pytest
 
-PATH = pathlib.Path(__file__).resolve().parents[2] / "python" / "poseidon" / "auto" / "common" / "witness.py"
-spec = importlib.util.spec_from_file_location("poseidon_witness", PATH)
-witness = importlib.util.module_from_spec(spec)
-sys.modules[spec.name] = witness
-spec.loader.exec_module(witness)
+# The package of the witness under a name of its own, and none around it.
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "python" / "poseidon" / "auto" / "common"
+spec = importlib.util.spec_from_file_location("poseidon_auto_common", FOLDER / "__init__.py",
+                                              submodule_search_locations=[str(FOLDER)])
+common = importlib.util.module_from_spec(spec)
+sys.modules[spec.name] = common
+spec.loader.exec_module(common)
+witness = importlib.import_module(f"{spec.name}.witness")
 
 
 @pytest.fixture(autouse=True, params=["closely", "at a glance first"])
@@ -328,10 +332,46 @@ def test_a_worker_that_died_leaves_no_claim_about_its_samples():
     assert workers.epoch(batches(6), meets=False) is None
     rows = [each.words() for each in workers.all[:2]] + [[0.0] * witness.COUNT]
     for each in workers.all[:2]:
-        each.hear(rows)
+        each.hear(rows, steps=1)
     assert not workers.said
     rows = [each.words(over=True) for each in workers.all[:2]] + [[0.0] * witness.COUNT]
-    assert "samples" not in workers.all[0].hear_end(rows, 3)
+    found = workers.all[0].hear_end(rows, 3)
+    assert "samples" not in found and workers.all[0].heading() == "verified in part"
+    assert "worker 2 was lost after step 1: from then on its part of each epoch was not trained on" in found
+    assert "weights equal to the bit on 2 workers after 3 steps; learning rates equal in every step" in found
+
+
+def test_a_worker_that_is_left_alone_claims_nothing_of_what_came_then():
+    """If this fails, a worker that had no other to compare with says that weights were equal, and epochs whole."""
+    workers = Workers(2)
+    assert workers.epoch(batches(6)) == set()
+    alone, dead = workers.all[0], [0.0] * witness.COUNT
+    reading = alone.read(0)
+    for batch in batches(8):
+        reading.drew(batch)
+        reading.gave(batch, dealt=True)
+    reading.finish(True)
+    alone.hear([alone.words(), dead], steps=3)
+    assert alone.hear_end([alone.words(over=True), dead], 7) == \
+        "worker 1 was lost after step 3: from then on its part of each epoch was not trained on; until then 12 samples, " \
+        "each once per epoch; weights after 7 steps are those of one worker, with no other to compare them with; until " \
+        "then learning rates equal in every step"
+    assert alone.heading() == "verified in part" and not workers.said
+
+
+def test_workers_that_are_lost_together_are_named_together():
+    """If this fails, people do not learn which parts of their data were left out, or since when."""
+    workers = Workers(4)
+    dead, here = [0.0] * witness.COUNT, workers.all[2:]
+    here[0].hear([each.words() for each in workers.all[:1]] + [dead] + [each.words() for each in here], steps=2)
+    here[0].hear([dead, dead] + [each.words() for each in here], steps=5)
+    assert here[0].lost.here() == [2, 3]
+    assert here[0].hear_end([dead, dead] + [each.words() for each in here], 9).startswith(
+        "worker 1 was lost after step 2: from then on its part of each epoch was not trained on; worker 0 was lost after step "
+        "5: from then on its part of each epoch was not trained on; weights equal")
+    both = Workers(3).all[0]
+    both.hear([both.words(), dead, dead], steps=4)
+    assert "workers 1 and 2 were lost after step 4: from then on their part" in both.hear_end([both.words(), dead, dead], 5)
 
 
 def test_digests_do_not_depend_on_how_a_sampler_writes_numbers():

@@ -13,6 +13,7 @@ common/  for all frameworks
     seeds          random numbers that are the same on all workers of a job
     children       processes of the script that were stopped
     witness        what must hold in every step, whoever deals the data out
+    lost           workers that were lost on the way, and what may still be said of the job then
     by_identity    values that belong to objects, as long as those live
     places         which files are the script's own
     files          a view of files of its own for every worker but 0; file_hooks tells it what the script is about

@@ -28,6 +28,8 @@ import threading
 import zlib
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
+from .lost import Lost
+
 UNKNOWN = math.nan
 MODULUS = 1 << 48  # digests are numbers below it, exact as a double, and so is the sum of theirs over 32 workers
 TOLERANCE = 1e-4  # of weights: machines may round differently
@@ -343,7 +345,7 @@ class Witness:
                  "_alike", "_before",
                  "_tests_agree", "_sure", "_dealt", "rank", "_noted", "_states", "_told", "_told_states", "_epochs_compared",
                  "_parts", "_whole", "_tested", "_tested_all", "_expects_same", "_breach", "breaches", "_sources",
-                 "_bytes", "_epoch_samples", "_each_once", "_somebody_died", "_facts", "_noise_compared")
+                 "_bytes", "_epoch_samples", "_each_once", "lost", "_facts", "_noise_compared")
 
     def __init__(self, world: int, rank: int, breach: Callable[[str, str, str], None]):
         self.world, self.rank = world, rank
@@ -379,7 +381,7 @@ class Witness:
         self.breaches: set[str] = set()  # kinds
         self.unequal_means = False  # losses are means of other numbers of values on each worker
         self._epochs_compared = 0
-        self._somebody_died = False
+        self.lost = Lost(world)
         self._facts: list[str] = []
         self._noise_compared = False
 
@@ -434,8 +436,7 @@ class Witness:
         self.epochs += 1
         self._parts = (self._parts + part) % MODULUS
         self._whole = (self._whole + whole) % MODULUS
-        if not self._somebody_died:
-            self._epoch_samples.add(samples)
+        self._epoch_samples.add(samples)
         self._each_once = self._each_once and (each_once or whole == _digest_of_all(samples))
 
     def forget_means(self) -> None:
@@ -526,10 +527,11 @@ class Witness:
 
     # ---- what must hold
 
-    def hear(self, rows: Iterable[Sequence[float]], rates: Any = "others") -> None:
-        """Everybody's words of one round, those of worker 0 first. rates: this worker's, for people."""
+    def hear(self, rows: Iterable[Sequence[float]], rates: Any = "others", steps: int = 0) -> None:
+        """Everybody's words of one round, those of worker 0 first. rates, and the steps that are complete: this worker's,
+        for people."""
         self._news, self._settled, self._is_quiet = True, False, False
-        columns = self._columns(rows)
+        columns = self._columns(rows, steps)
         if not columns:
             return
         self._hear_weights(columns)
@@ -575,7 +577,7 @@ class Witness:
 
     def hear_end(self, rows: Iterable[Sequence[float]], steps: int) -> str:
         """Everybody's words when the script is over: what was verified, for people; empty: not everything holds."""
-        columns = self._columns(rows)
+        columns = self._columns(rows, steps)
         bits = "equal"
         if columns:
             self._hear_epochs(columns)
@@ -583,6 +585,10 @@ class Witness:
             self._hear_end_of_weights(columns)
             bits = "equal to the bit" if _all_equal(columns[Word.BITS]) else "equal but for rounding"
         return "" if self.breaches else self._verified(bits, steps)
+
+    def heading(self) -> str:
+        """What the last line begins with, where hear_end() has found something."""
+        return "verified in part" if self.lost else "verified"
 
     def nothing_exchanged(self) -> None:
         """An optimizer makes a step, and no round was since its last one (exchanged)."""
@@ -595,8 +601,10 @@ class Witness:
         """Something that a framework has seen by itself does not hold."""
         self._say(kind, reason, advice)
 
-    def _columns(self, rows: Iterable[Sequence[float]]) -> list[tuple[float, ...]]:
+    def _columns(self, rows: Iterable[Sequence[float]], steps: int) -> list[tuple[float, ...]]:
         """By word, of the workers that take part."""
+        rows = list(rows)
+        self.lost.look((row[Word.PRESENT] > 0 for row in rows), steps)
         here = [row for row in rows if row[Word.PRESENT] > 0]
         return list(zip(*here)) if len(here) > 1 else []
 
@@ -669,8 +677,6 @@ class Witness:
             return
         self._epochs_compared = epochs[0]
         if len(epochs) < self.world:  # nobody has trained on the part of a worker that died
-            self._epoch_samples.clear()
-            self._somebody_died = True
             return
         whole = columns[Word.WHOLE]
         if not _all_equal(whole) or sum(map(int, columns[Word.PARTS])) % MODULUS != whole[0]:
@@ -678,6 +684,7 @@ class Witness:
                       "would",
                       "read every epoch to its end in the same way on all workers, by one loader and with no more than "
                       "its own sampler; please report the script")
+        self.lost.compared_epochs(self._epoch_samples, self._each_once)
 
     def _hear_tests(self, columns: list) -> None:
         self._tests_agree = _all_equal(columns[Word.TESTED])
@@ -710,18 +717,16 @@ class Witness:
                           "generators that were stored")
 
     def _verified(self, bits: str, steps: int) -> str:
-        found = self._facts[:]
-        if self._epoch_samples:
-            one_size = len(self._epoch_samples) == 1
-            found.append((f"{next(iter(self._epoch_samples))} samples" if one_size else "all samples") + ", " +
-                         ("each once per epoch" if self._each_once else "each as often as one process draws it"))
-        found.append(f"weights {bits} on {self.world} workers after {steps} steps")
-        found.append("learning rates equal in every step")
+        lost, found = self.lost, self._facts[:]
+        until_then = lost.until_then() if lost.is_alone() else ""
+        found += lost.claims(self._epoch_samples, self._each_once)
+        found.append(lost.weights(bits, steps))
+        found.append(f"{until_then}learning rates equal in every step")
         if self._tested > 0:
-            found.append("evaluation with the same data everywhere" if self._tests_agree else
+            found.append(f"{until_then}evaluation with the same data everywhere" if self._tests_agree else
                          "evaluations differ in number between workers")
         if self._noise_compared:
-            found.append("random numbers different on every worker")
+            found.append(f"{until_then}random numbers different on every worker")
         return "; ".join(found)
 
 

@@ -70,7 +70,7 @@ class Checks:
             self._witness.finish_epoch(part % MODULUS, everything % MODULUS, round(seen.samples),
                                        each_once=pieces.samples is not None)
         rows = self._exchange("witness")
-        self._witness.hear(rows)
+        self._witness.hear(rows, steps=steps)
         self._compare_evaluation(logs)
         self._verified = self._witness.hear_end(rows, steps)
 
@@ -84,10 +84,10 @@ class Checks:
         """The script gets a batch that all workers get."""
         self._witness.tests_on(0, digest)
 
-    def end_reading(self, part, whole, samples):
-        """A loop that trains has come to its end."""
+    def end_reading(self, part, whole, samples, steps):
+        """A loop that trains has come to its end, after so many steps of the script."""
         self._witness.finish_epoch(part % MODULUS, whole % MODULUS, samples)
-        self._witness.hear(self._exchange("loop"))
+        self._witness.hear(self._exchange("loop"), steps=steps)
 
     def end_script(self, steps):
         """The script is over."""
@@ -126,12 +126,12 @@ class Checks:
 
     def tell_verified(self, steps):
         """For people, at the end."""
-        if self._session.rank != 0 or steps == 0:
+        if self._session.rank != min(self._witness.lost.here()) or steps == 0:
             return
         if self._witness.breaches:
             notes.tell(f"not right: {', '.join(sorted(self._witness.breaches))}")
         elif self._verified:
-            notes.tell(f"verified: {self._verified}{self._more_verified()}")
+            notes.tell(f"{self._witness.heading()}: {self._verified}{self._more_verified()}")
 
     def _more_verified(self):
         found = "; gradients are those of all workers' samples in every step"

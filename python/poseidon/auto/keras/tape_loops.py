@@ -157,7 +157,7 @@ class TapeLoops:
             self._current = lambda: None
         if reading.trains and reading.handed_out > 0:
             self._average_statistics()
-            self.checks.end_reading(*reading.given)
+            self.checks.end_reading(*reading.given, self.steps)
             reading.handed_out = 0
 
     def _average_statistics(self):

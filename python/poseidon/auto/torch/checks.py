@@ -185,7 +185,7 @@ class Checks:
         for rank, row in enumerate(rows):
             if row[Word.OVER] > 0:
                 self._refuse_leaver(rank)
-        self._witness.hear(rows, list(self._rates))
+        self._witness.hear(rows, list(self._rates), self._session._steps)
 
     def compare_at_end(self, steps: int) -> str:
         """The script is over, here: waits until it is everywhere, and returns what was verified; empty: it is

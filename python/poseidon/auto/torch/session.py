@@ -157,8 +157,8 @@ class TorchSession(Session):
         except poseidon.Error:
             return  # somebody died, or the job is over: psd_run knows
         self.tell_what_is_done()
-        if self.rank == 0:
-            notes.tell(f"verified: {found}" if found else f"not right: {', '.join(sorted(self.witness.breaches))}")
+        if self.rank == min(self.witness.lost.here()):
+            notes.tell(f"{self.witness.heading()}: {found}" if found else f"not right: {', '.join(sorted(self.witness.breaches))}")
 
     def _look_at_children(self) -> None:
         """What was refused in processes of the script is refused here, too: nothing was trained."""
