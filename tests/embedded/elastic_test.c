@@ -11,7 +11,15 @@
 #include "base/exit_code.h"
 #include "bed.h"
 
-enum { WORKERS = 3, RANKS = 4, LEAVER = 1, STEPS = 600, JOIN_AFTER = 40, LEAVE_AT = 300 };
+enum {
+    WORKERS = 3,
+    RANKS = 4,
+    LEAVER = 1,
+    STEPS = 600,
+    JOIN_AFTER = 40,
+    WAIT_AT = 150,
+    LEAVE_AT = 300
+};
 
 /* Who asked for a step, and what they were told; one row for each step and rank. */
 struct told {
@@ -74,6 +82,7 @@ train(struct worker *worker)
     step = psd_table_step(table);
     if (rank == WORKERS) {
         watch->first_step = step;
+        bed_next_turn(worker->bed);
     }
     CHECK_OK(worker, pull(table, step, &value));
     for (; step < STEPS; step++) {
@@ -94,6 +103,9 @@ train(struct worker *worker)
         }
         if (step == JOIN_AFTER && rank == 0) {
             bed_next_turn(worker->bed);
+        }
+        if (step == WAIT_AT && rank == 0) {
+            bed_wait_turn(worker->bed, 2); /* else all may be over before it has come */
         }
     }
 }
