@@ -434,10 +434,12 @@ def test_warning_before_the_end_saves_and_asks_for_more(tmp_path):
 
 def test_checkpoints_of_another_run_are_not_replaced(tmp_path):
     """If this fails, a command that is given once more, without --resume, begins at step 0 and removes what it had saved."""
-    command = ["--workers", 1, "--servers", 1, "--checkpoint", tmp_path / "saved", "--checkpoint_every", "40steps", "--",
-               program("mnist"), "--model", "softmax", "--epochs", 1]
+    command = ["--workers", 1, "--servers", 1, "--page", "off", "--checkpoint", tmp_path / "saved", "--checkpoint_every", "1h", "--",
+               program("mnist"), "--model", "softmax", "--epochs", 100_000]
     first = Job(tmp_path / "first", *command)
-    assert first.wait() == 0, first.stderr()
+    first.wait_for_output("step 47")
+    first.process.send_signal(signal.SIGTERM)  # it saves once more before it ends
+    assert first.wait() == 143, first.stderr()
     kept = steps_of(tmp_path / "saved")
     assert kept
     again = Job(tmp_path / "again", *command)
