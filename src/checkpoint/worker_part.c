@@ -68,19 +68,6 @@ psi_worker_part_write(const struct psi_disk *disk, const char *path, uint64_t to
     return status;
 }
 
-void
-psi_worker_part_remove(const struct psi_disk *disk, const char *path, uint64_t token)
-{
-    struct psi_directory directory;
-    char name[PSI_CHECKPOINT_NAME_BYTES];
-
-    if (psi_directory_open(&directory, disk, path, NULL) == PSD_OK) {
-        psi_checkpoint_temporary_part_name(name, token, PSI_WORKER_PART);
-        (void)psi_directory_remove(&directory, name, NULL);
-        psi_directory_close(&directory);
-    }
-}
-
 /* ---------------------------------------------------------------------------------- reading --- */
 
 /* Where the bytes go besides their sum. */

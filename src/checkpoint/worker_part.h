@@ -19,9 +19,6 @@ psd_status psi_worker_part_write(const struct psi_disk *disk, const char *path, 
                                  const void *data, size_t bytes, uint32_t *checksum_p,
                                  struct psd_error *err);
 
-/* Where it is too late for it. */
-void psi_worker_part_remove(const struct psi_disk *disk, const char *path, uint64_t token);
-
 /* Of a generation; NULL: it has none. */
 const struct psi_manifest_part *psi_worker_part(const struct psi_manifest *manifest);
 
