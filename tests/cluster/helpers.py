@@ -2,15 +2,18 @@
 """What tests of real processes share: where the programs are, waiting for a condition, finding
 processes by a mark in their environment."""
 
+import fcntl
 import hashlib
 import json
 import os
 import pathlib
+import random
 import re
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 
@@ -81,11 +84,27 @@ def make_secret(path):
     return path
 
 
+# The kernel gives ports from here on to whoever connects, at any time.
+PORTS_OF_THE_KERNEL = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+_reserved = []  # locked files: a port stays this process's until it ends
+
+
 def free_port():
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody listens on, that no connection gets by chance, and that no other tests on this machine are given."""
+    directory = pathlib.Path(tempfile.gettempdir(), f"poseidon-ports-{os.getuid()}")
+    directory.mkdir(exist_ok=True)
+    for port in random.SystemRandom().sample(range(PORTS_OF_THE_KERNEL // 2, PORTS_OF_THE_KERNEL), 1000):
+        mine = open(directory / str(port), "w", encoding="ascii")
+        try:
+            fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            mine.close()
+            continue
+        _reserved.append(mine)
+        return port
+    raise AssertionError("of a thousand ports none is free")
 
 
 def sha256(path):

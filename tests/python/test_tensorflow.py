@@ -7,7 +7,6 @@ import os
 import pathlib
 import random
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ import pytest
 
 import warm
 from conftest import environment
-from helpers import Job
+from helpers import Job, free_port
 from tensorflow_jobs import (BIN, DEADLINE_S, HERE, TREE, fixture_alone, fixture_cache, fixture_call,  # noqa: F401
                              fixture_job, fixture_plain)
 
@@ -450,15 +449,6 @@ def test_layers_of_2017_are_there(plain):
     assert errors_in(done) == []
 
 
-def free_ports(count):
-    """Ports that nobody has now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 @pytest.mark.all
 def test_parameter_servers_with_done_queues_end_by_themselves(tmp_path):
     """If this fails, scripts for tf_for_slurm do not run with the imports changed, or their parameter
@@ -466,7 +456,7 @@ def test_parameter_servers_with_done_queues_end_by_themselves(tmp_path):
     servers, workers = 2, 2
     shared = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "n1", "SLURM_NODEID": "0",
               "SLURM_STEP_TASKS_PER_NODE": str(servers + workers), "TFSERVER": "127.0.0.1",
-              "SLURM_STEP_RESV_PORTS": ",".join(map(str, free_ports(servers + workers))),
+              "SLURM_STEP_RESV_PORTS": ",".join(str(free_port()) for _ in range(servers + workers)),
               "PYTHONPATH": str(TREE / "python"), "TF_CPP_MIN_LOG_LEVEL": "2",
               "CUDA_VISIBLE_DEVICES": ""}
     tasks = [subprocess.Popen(
@@ -777,12 +767,7 @@ class Task:
 @pytest.fixture(name="cluster")
 def fixture_cluster(tmp_path):
     """Starts tasks of a cluster with two workers, and kills what a failed test leaves of them."""
-    ports = [socket.socket() for _ in range(4)]
-    for each in ports:
-        each.bind(("127.0.0.1", 0))
-    hosts = [f"127.0.0.1:{each.getsockname()[1]}" for each in ports]
-    for each in ports:
-        each.close()
+    hosts = [f"127.0.0.1:{free_port()}" for _ in range(4)]
     tasks = []
 
     def begin(script, name, index, *words, servers=1):
