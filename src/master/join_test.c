@@ -167,6 +167,24 @@ test_a_join_gives_way_to_a_leave(void **state)
     master_bed_stop(bed);
 }
 
+/* If this fails, a lane that was cut off while a join was called off closes no more rounds: it goes on waiting
+ * to hear with which step the worker begins, who is dead. */
+static void
+test_a_lane_that_was_cut_off_hears_that_a_join_is_off(void **state)
+{
+    struct master_bed *bed = start_elastic_job(3, 2, 1, PSI_DEATH_FAIL);
+    struct peer *joiner;
+
+    (void)state;
+    joiner = come(bed, PSI_RANK_AUTO, 900);
+    assert_non_null(hear(bed->lane[0], PSI_FRAME_VIEW_PROPOSE));
+    hang_up(bed->lane[0], "reset");
+    give_up(bed, joiner, 0, "crashed");
+    bed->lane[0] = join(bed, PSI_ROLE_SERVER, 0, 100);
+    assert_non_null(hear(bed->lane[0], PSI_FRAME_VIEW_ABORT));
+    master_bed_stop(bed);
+}
+
 /* If this fails, a job goes on with fewer workers than it needs, or waits for others for ever. */
 static void
 test_too_few_wait_for_another(void **state)
@@ -253,6 +271,7 @@ main(void)
         cmocka_unit_test(test_who_cannot_join_is_told),
         cmocka_unit_test(test_one_that_dies_before_it_counts_is_forgotten),
         cmocka_unit_test(test_a_join_gives_way_to_a_leave),
+        cmocka_unit_test(test_a_lane_that_was_cut_off_hears_that_a_join_is_off),
         cmocka_unit_test(test_too_few_wait_for_another),
         cmocka_unit_test(test_a_server_that_is_back_hears_who_joined),
         cmocka_unit_test(test_backup_workers_are_refused),

@@ -324,6 +324,31 @@ ending_tick(struct master *master, uint64_t now_ns)
             "%s (exit code %d)", master->end_text, master->end_code);
 }
 
+/* Who is not there yet, or does not know the first view. */
+static void
+name_missing(const struct master *master, struct names *names)
+{
+    const bool gathering = master->phase == PHASE_GATHERING;
+
+    for (uint32_t index = 0; index < master->config.servers; index++) {
+        const struct server *server = &master->server[index];
+        bool here = server->lanes > 0;
+
+        for (uint32_t lane = 0; lane < server->lanes; lane++) {
+            const struct member *member = &server->lane[lane];
+
+            here = here && (gathering ? master_may_begin(master, member) : member->acked);
+        }
+        if (!here) {
+            master_names_add(names, "server", index);
+        }
+    }
+    if (gathering) {
+        master_missing_workers(master, names);
+    }
+    master_names_end(names);
+}
+
 static void
 gathering_tick(struct master *master, uint64_t now_ns)
 {
@@ -333,7 +358,7 @@ gathering_tick(struct master *master, uint64_t now_ns)
     if (master->view.id > 0) {
         return;
     }
-    master_view_missing(master, &names);
+    name_missing(master, &names);
     if (names.count == 0 && master->phase == PHASE_GATHERING) {
         master_view_start(master);
         return;

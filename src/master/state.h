@@ -663,9 +663,6 @@ bool master_may_begin(const struct master *master, const struct member *member);
 /* Sends what the holder of a place may have missed. */
 void master_view_resend(struct master *master, struct member *member);
 
-/* Who has not taken the first view yet. */
-void master_view_missing(const struct master *master, struct names *names);
-
 psd_status master_on_view_ack(struct session *session, const void *body, size_t bytes,
                               struct psd_error *err);
 

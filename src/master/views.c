@@ -38,6 +38,16 @@ next_id(const struct master *master)
 }
 
 static void
+send_abort(const struct master *master, const struct member *lane)
+{
+    const struct psi_frame frame = master_frame(master, PSI_FRAME_VIEW_ABORT);
+
+    if (lane->session != NULL) {
+        master_posted(lane->session, psi_post(lane->session->guest.conn, &frame));
+    }
+}
+
+static void
 send_propose(struct master *master, struct member *lane)
 {
     const struct psi_propose propose = {
@@ -221,6 +231,8 @@ master_view_resend(struct master *master, struct member *member)
     } else if (master->change.stage == STAGE_COMMITTED && !member->acked) {
         make_next_view(master, &view);
         send_view(master, member, &view);
+    } else if (master->change.stage == STAGE_IDLE && master->aborted_changes > 0) {
+        send_abort(master, member); /* it may have missed that, and hold rounds up */
     }
     master_quorum_resend(master, member);
     master_done_resend(master, member);
@@ -234,30 +246,6 @@ bool
 master_may_begin(const struct master *master, const struct member *member)
 {
     return member->session != NULL && (member->is_sure || master->config.master_grace_ms == 0);
-}
-
-void
-master_view_missing(const struct master *master, struct names *names)
-{
-    const bool gathering = master->phase == PHASE_GATHERING;
-
-    for (uint32_t index = 0; index < master->config.servers; index++) {
-        const struct server *server = &master->server[index];
-        bool here = server->lanes > 0;
-
-        for (uint32_t lane = 0; lane < server->lanes; lane++) {
-            const struct member *member = &server->lane[lane];
-
-            here = here && (gathering ? master_may_begin(master, member) : member->acked);
-        }
-        if (!here) {
-            master_names_add(names, "server", index);
-        }
-    }
-    if (gathering) {
-        master_missing_workers(master, names);
-    }
-    master_names_end(names);
 }
 
 void
@@ -489,7 +477,6 @@ static void
 abort_change(struct master *master)
 {
     struct worker *worker = &master->worker[master->change.who];
-    const struct psi_frame frame = master_frame(master, PSI_FRAME_VIEW_ABORT);
 
     worker->wanted = master->change.kind == PSI_VIEW_WORKER_LEFT     ? CHANGE_LEAVE
                      : master->change.kind == PSI_VIEW_WORKER_JOINED ? CHANGE_JOIN
@@ -497,11 +484,7 @@ abort_change(struct master *master)
     master->aborted_changes++; /* what a lane says of this one, and comes later, is of no other */
     master->change.stage = STAGE_IDLE;
     for (uint32_t place = 0; place < master->places; place++) {
-        const struct member *lane = master->place[place];
-
-        if (lane->session != NULL) {
-            master_posted(lane->session, psi_post(lane->session->guest.conn, &frame));
-        }
+        send_abort(master, master->place[place]);
     }
     psi_fail_point(master_view_aborted);
 }

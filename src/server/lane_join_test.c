@@ -242,6 +242,37 @@ test_a_join_is_called_off(void **state)
     lane_bed_stop(bed);
 }
 
+/* If this fails, a lane that was cut off while a join was called off answers the next question, what a dead
+ * worker has given, with its promise to the one that joined: then others wait for ever for steps that nobody
+ * gave. */
+static void
+test_a_join_is_called_off_unheard(void **state)
+{
+    struct lane_bed *bed = lane_bed_start_elastic(3, 2, PSI_DEATH_FAIL);
+    const struct psi_propose leave = {.id = bed->view + 2, .rank = 1, .leaves = true};
+    struct psi_given given[1];
+    struct psi_view_ack ack = {.given = given};
+    const struct world_heard *heard;
+    struct psi_pack pack;
+    uint8_t bytes[64];
+
+    (void)state;
+    open_means(bed, 2);
+    push(bed, 0, 0, 1);
+    assert_int_equal(propose_join(bed, 2), 2);
+    psi_pack_init(&pack, bytes, sizeof(bytes));
+    psi_propose_encode(&pack, &leave);
+    say(bed, bed->master, (struct psi_frame){.type = PSI_FRAME_VIEW_PROPOSE}, bytes, pack.used);
+    heard = hear(bed->master, PSI_FRAME_VIEW_ACK);
+    assert_non_null(heard);
+    assert_int_equal(psi_view_ack_decode(heard->body, heard->frame.payload_bytes, &ack, NULL),
+                     PSD_OK);
+    assert_int_equal(ack.id, leave.id);
+    assert_int_equal(ack.tables, 1);
+    assert_int_equal(given[0].next_max, 0);
+    lane_bed_stop(bed);
+}
+
 /* If this fails, workers run further ahead of one that has joined than the staleness allows, or it is
  * behind from its first step on. */
 static void
@@ -281,6 +312,7 @@ main(void)
         cmocka_unit_test(test_all_others_have_left),
         cmocka_unit_test(test_who_joined_is_known_without_that_view),
         cmocka_unit_test(test_a_join_is_called_off),
+        cmocka_unit_test(test_a_join_is_called_off_unheard),
         cmocka_unit_test(test_the_bound_holds_for_one_that_joins),
     };
 

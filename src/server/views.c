@@ -219,29 +219,6 @@ view_report_next_ns(const struct lane *lane)
                : lane->report_ns;
 }
 
-void
-view_proposed(struct lane *lane, const struct psi_propose *propose)
-{
-    const uint64_t now_ns = psi_now_ns(lane->env);
-
-    if (propose->id <= lane->view.id || propose->rank >= lane->rows) {
-        return; /* an old one, repeated */
-    }
-    if (lane->sessions[propose->rank] != NULL) {
-        session_end(lane->sessions[propose->rank]); /* nothing more from that life */
-    }
-    if (propose->joins) {
-        lane->joining_rank = (int64_t)propose->rank;
-    } else {
-        psi_view_fence(&lane->view, propose->rank); /* nor does it come back before the commit */
-        lane->frozen_rank = (int64_t)propose->rank;
-    }
-    lane->proposed = propose->id;
-    lane->report_ns = lane->told_by_ns;
-    psi_fail_point(server_view_proposed);
-    view_report_look(lane, now_ns);
-}
-
 static void
 unfreeze(struct lane *lane)
 {
@@ -261,6 +238,39 @@ view_aborted(struct lane *lane)
     psi_fail_point(server_view_aborted);
     adopt_look(lane);
     rounds_try_close_all(lane);
+}
+
+/* Has a change been proposed of which the lane has not heard how it ended? */
+static bool
+is_proposed(const struct lane *lane)
+{
+    return lane->frozen_rank >= 0 || lane->joining_rank >= 0;
+}
+
+void
+view_proposed(struct lane *lane, const struct psi_propose *propose)
+{
+    const uint64_t now_ns = psi_now_ns(lane->env);
+
+    if (propose->id <= lane->view.id || propose->rank >= lane->rows) {
+        return; /* an old one, repeated */
+    }
+    if (propose->id != lane->proposed && is_proposed(lane)) {
+        view_aborted(lane); /* the master called that one off while this lane was cut off */
+    }
+    if (lane->sessions[propose->rank] != NULL) {
+        session_end(lane->sessions[propose->rank]); /* nothing more from that life */
+    }
+    if (propose->joins) {
+        lane->joining_rank = (int64_t)propose->rank;
+    } else {
+        psi_view_fence(&lane->view, propose->rank); /* nor does it come back before the commit */
+        lane->frozen_rank = (int64_t)propose->rank;
+    }
+    lane->proposed = propose->id;
+    lane->report_ns = lane->told_by_ns;
+    psi_fail_point(server_view_proposed);
+    view_report_look(lane, now_ns);
 }
 
 void
