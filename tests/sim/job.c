@@ -431,6 +431,7 @@ lane_settle(struct node *node)
     model_observe(host->job->model, host->lane);
     if (lane_finished(host->lane, &host->exit_code, &text)) {
         host->finished = true;
+        host->finished_ns = host->job->sim->now_ns;
         host->joined = lane_has_joined(host->lane);
         snprintf(host->text, sizeof(host->text), "%s", text);
         sim_trace(host->job->sim, node->name, "exits with %d: %s", host->exit_code, text);
@@ -703,6 +704,7 @@ master_told(void *context, const struct psi_tiding *tiding)
 
     if (tiding->kind == PSI_TIDING_END) {
         host->ending = true; /* psd_run ends the job, too, and misses nobody any more */
+        host->ending_ns = job->sim->now_ns;
         return;
     }
     if (tiding->kind == PSI_TIDING_DONE) {
@@ -841,7 +843,7 @@ deposed_has_ended_it(const struct job *job)
     return false;
 }
 
-/* Lanes that stood by in a server that was there to the end. */
+/* Lanes that stood by to the end, in a server that was there to the end. */
 static uint32_t
 count_room(const struct job *job, uint32_t server)
 {
@@ -852,7 +854,7 @@ count_room(const struct job *job, uint32_t server)
         const struct lane_host *lane = &job->lane[i];
         const bool is_of_it = lane->server == server && !lane->killed;
 
-        room += is_of_it && lane->is_standby;
+        room += is_of_it && lane->is_standby && lane->finished_ns >= job->master->ending_ns;
         was_there = was_there || (is_of_it && !lane->is_standby && !lane->is_guest &&
                                   lane->finished && lane->exit_code == job->master->exit_code);
     }

@@ -31,6 +31,7 @@ struct lane_host {
     bool joined;     /* finished: it had come to its place */
     bool killed;
     bool finished;
+    uint64_t finished_ns;
     int exit_code;
     char text[256];
 };
@@ -42,7 +43,8 @@ struct master_host {
     struct psi_log log;
     bool killed; /* and no other life follows */
     bool finished;
-    bool ending; /* it has said that the job is over */
+    bool ending;        /* it has said that the job is over ... */
+    uint64_t ending_ns; /* ... then */
     int exit_code;
     char text[256];
 };
