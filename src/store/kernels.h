@@ -27,6 +27,7 @@ struct kernel_numbers {
     double epsilon;
     double l1, l2, ftrl_beta;
     double shrink; /* rules that decouple decay: rate * weight_decay */
+    double group;  /* group_ftrl */
 };
 
 /* How many arrays a rule adds to get its gradient, as the tree does: a, a + b, or
@@ -70,6 +71,9 @@ struct kernels_real {
     /* Rules and sums store no NaN but the canonical one. */
     kernel_rule_fn sum[KERNEL_LEAVES];             /* to = gradient */
     kernel_rule_fn rule[PSI_RULES][KERNEL_LEAVES]; /* by psd_rule */
+    /* Rules that see a row of a sparse table as a whole; from one leaf. */
+    kernel_rule_fn row_adagrad; /* state[0] is one number */
+    kernel_rule_fn group_ftrl;
 };
 
 struct kernels {

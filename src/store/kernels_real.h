@@ -399,6 +399,113 @@ RULE(ftrl)
     }
 }
 
+/* ---- Rules that see the whole row ---- */
+
+enum { NAME(parts) = 8 };
+
+/* Eight sums, of every eighth number each, as a wide addition makes them. */
+static ALWAYS_INLINE REAL
+NAME(parts_sum)(const REAL *part)
+{
+    return ((part[0] + part[1]) + (part[2] + part[3])) +
+           ((part[4] + part[5]) + (part[6] + part[7]));
+}
+
+/* n = n + mean(g * g);  w = w - rate * g / (sqrt(n) + epsilon) */
+static void
+NAME(row_adagrad)(const struct kernel_numbers *numbers, const struct kernel_block *block)
+{
+    const struct NAME(source) source = NAME(source_of)(block);
+    const ANY *w = block->from;
+    ANY *to = block->to;
+    ANY *square = block->state[0];
+    const size_t count = block->count;
+    const REAL rate = (REAL)numbers->rate;
+    REAL part[NAME(parts)] = {0};
+    REAL n;
+    REAL root;
+
+    for (size_t i = 0; i < count; i += NAME(parts)) {
+        const size_t here = count - i < NAME(parts) ? count - i : NAME(parts);
+
+        for (size_t j = 0; j < here; j++) {
+            const REAL g = NAME(gradient)(&source, KERNEL_ONE_LEAF, i + j);
+
+            part[j] += g * g;
+        }
+    }
+    n = square[0] + NAME(parts_sum)(part) / (REAL)count;
+    root = SQRT(n) + (REAL)numbers->epsilon;
+    square[0] = NAME(canonical)(n);
+    INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        const REAL g = NAME(gradient)(&source, KERNEL_ONE_LEAF, i);
+
+        to[i] = NAME(canonical)(w[i] - rate * g / root);
+    }
+}
+
+/* z beyond +-l1; 0 between them. A NaN stays. */
+static ALWAYS_INLINE REAL
+NAME(beyond)(REAL z, REAL l1)
+{
+    const REAL size = z < 0 ? -z : z;
+
+    return size <= l1 ? 0 : z < 0 ? z + l1 : z - l1;
+}
+
+/*
+ * n and z as ftrl;  s = |z| <= l1 ? 0 : z - sign(z) * l1;  norm = sqrt(sum(s * s))
+ * limit = group * sqrt(count)
+ * w = norm <= limit or s = 0 ? 0 : (limit / norm - 1) * s / ((ftrl_beta + sqrt(n)) / rate + l2)
+ */
+static void
+NAME(group_ftrl)(const struct kernel_numbers *numbers, const struct kernel_block *block)
+{
+    const struct NAME(source) source = NAME(source_of)(block);
+    const ANY *w = block->from;
+    ANY *to = block->to;
+    ANY *square = block->state[0];
+    ANY *linear = block->state[1];
+    const size_t count = block->count;
+    const REAL rate = (REAL)numbers->rate;
+    const REAL l1 = (REAL)numbers->l1;
+    const REAL l2 = (REAL)numbers->l2;
+    const REAL beta = (REAL)numbers->ftrl_beta;
+    const REAL limit = (REAL)numbers->group * SQRT((REAL)count);
+    REAL part[NAME(parts)] = {0};
+    REAL norm;
+    REAL factor;
+
+    INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        const REAL g = NAME(gradient)(&source, KERNEL_ONE_LEAF, i);
+        const REAL q = square[i] + g * g;
+        const REAL sigma = (SQRT(q) - SQRT(square[i])) / rate;
+
+        linear[i] = NAME(canonical)(linear[i] + (g - sigma * w[i]));
+        square[i] = NAME(canonical)(q);
+    }
+    for (size_t i = 0; i < count; i += NAME(parts)) {
+        const size_t here = count - i < NAME(parts) ? count - i : NAME(parts);
+
+        for (size_t j = 0; j < here; j++) {
+            const REAL s = NAME(beyond)(linear[i + j], l1);
+
+            part[j] += s * s;
+        }
+    }
+    norm = SQRT(NAME(parts_sum)(part));
+    factor = limit / norm - 1;
+    INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        const REAL s = NAME(beyond)(linear[i], l1);
+        const REAL solved = factor * s / ((beta + SQRT(square[i])) / rate + l2);
+
+        to[i] = NAME(canonical)(norm <= limit || s == 0 ? 0 : solved);
+    }
+}
+
 static const struct kernels_real NAME(kernels) = {
     .add2 = NAME(add2),
     .add4 = NAME(add4),
@@ -421,6 +528,8 @@ static const struct kernels_real NAME(kernels) = {
             [PSD_RULE_ADAMW] = BY_LEAVES(adamw),
             [PSD_RULE_FTRL] = BY_LEAVES(ftrl),
         },
+    .row_adagrad = NAME(row_adagrad),
+    .group_ftrl = NAME(group_ftrl),
 };
 
 #undef REAL

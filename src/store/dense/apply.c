@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "store/numbers.h"
 
 typedef void (*convert_fn)(void *to, const void *from, size_t count);
 
@@ -37,30 +38,6 @@ struct block {
 };
 
 static void
-numbers_init(struct kernel_numbers *numbers, const struct psd_rule_args *rule, uint64_t update)
-{
-    const double rate = psi_rule_rate(rule, update);
-
-    *numbers = (struct kernel_numbers){
-        .rate = rate,
-        .momentum = rule->momentum,
-        .beta1 = rule->beta1,
-        .beta1_rest = 1 - rule->beta1,
-        .beta2 = rule->beta2,
-        .beta2_rest = 1 - rule->beta2,
-        .epsilon = rule->epsilon,
-        .l1 = rule->l1,
-        .l2 = rule->l2,
-        .ftrl_beta = rule->ftrl_beta,
-        .shrink = rate * rule->weight_decay,
-    };
-    if (rule->rule == PSD_RULE_ADAM || rule->rule == PSD_RULE_ADAMW) {
-        numbers->correction1 = 1 - psi_rule_power(rule->beta1, update);
-        numbers->correction2 = 1 - psi_rule_power(rule->beta2, update);
-    }
-}
-
-static void
 pass_init(struct pass *pass, const struct apply *apply)
 {
     const struct kernels *kernels = apply->kernels;
@@ -77,43 +54,17 @@ pass_init(struct pass *pass, const struct apply *apply)
         pass->from_real = kernels->bf16_from_f32;
     }
     if (apply->use == PSD_USE_UPDATE) {
-        numbers_init(&pass->numbers, apply->rule, apply->update);
+        psi_numbers_init(&pass->numbers, apply->rule, apply->update);
     }
 }
 
-/* How large a float is, as the order of its bits. The float may lie anywhere: one sum alone is read
- * where it came. */
-static uint32_t
-size_bits(const void *floats, uint32_t index)
-{
-    uint32_t bits;
-
-    memcpy(&bits, (const char *)floats + index * sizeof(bits), sizeof(bits));
-    return bits & 0x7fffffffu;
-}
-
-/* The first float that has no finite number nearest to it in the table's type of two bytes. */
+/* The first element that has no finite number nearest to it in the table's type of two bytes. */
 static int64_t
 find_too_large(const struct pass *pass, const struct block *block, const void *values)
 {
-    /* Halfway between the largest number and the next power of two:
-     * rounded up, that is infinity. */
-    const uint32_t limit = pass->apply->dtype == PSD_F16 ? 0x477ff000u : 0x7f7f8000u;
-    uint32_t largest = 0;
-    uint32_t i = 0;
+    const int64_t at = psi_find_too_large(pass->apply->dtype, values, block->count);
 
-    for (uint32_t j = 0; j < block->count; j++) {
-        const uint32_t size = size_bits(values, j);
-
-        largest = size > largest ? size : largest;
-    }
-    if (largest < limit) {
-        return APPLY_OK;
-    }
-    while (size_bits(values, i) < limit) {
-        i++;
-    }
-    return block->first + i;
+    return at < 0 ? APPLY_OK : block->first + at;
 }
 
 static void
@@ -126,12 +77,6 @@ publish(const struct pass *pass, void *to, const void *values, size_t count)
 
         pass->real->sum[KERNEL_ONE_LEAF](&pass->numbers, &copy);
     }
-}
-
-static bool
-decay_is_added(const struct psd_rule_args *rule)
-{
-    return rule->weight_decay != 0 && !psi_rule_decouples_decay(rule->rule);
 }
 
 static int64_t
@@ -156,7 +101,7 @@ update_block(const struct pass *pass, const struct block *block, const void *gra
         pass->real->clip(block->work, gradient, apply->rule->clip_value, block->count);
         gradient = block->work;
     }
-    if (decay_is_added(apply->rule)) {
+    if (psi_decay_is_added(apply->rule)) {
         pass->real->decay(block->work, gradient, rule.from, apply->rule->weight_decay,
                           block->count);
         gradient = block->work;
@@ -170,26 +115,13 @@ update_block(const struct pass *pass, const struct block *block, const void *gra
     return APPLY_OK;
 }
 
-/* By a power of two it is the same as multiplying, which is several times faster. */
-static void
-divide(const struct pass *pass, const struct block *block, const void *sum)
-{
-    const uint32_t divisor = pass->apply->divisor;
-
-    if ((divisor & (divisor - 1)) == 0) {
-        pass->real->scale(block->work, sum, 1.0 / divisor, block->count);
-    } else {
-        pass->real->divide(block->work, sum, divisor, block->count);
-    }
-}
-
 static int64_t
 finish_block(const struct pass *pass, const struct block *block, const void *sum)
 {
     const struct apply *apply = pass->apply;
 
     if (apply->divisor > 1) { /* by 1: the same bits without it */
-        divide(pass, block, sum);
+        psi_divide_by(pass->real, block->work, sum, apply->divisor, block->count);
         sum = block->work;
     }
     if (apply->use == PSD_USE_SUM) {
@@ -317,8 +249,8 @@ static bool
 fits_one_loop(const struct pass *pass, enum kernel_leaves *leaves_p)
 {
     const struct apply *apply = pass->apply;
-    const bool plain =
-        apply->use == PSD_USE_SUM || (apply->rule->clip_value == 0 && !decay_is_added(apply->rule));
+    const bool plain = apply->use == PSD_USE_SUM ||
+                       (apply->rule->clip_value == 0 && !psi_decay_is_added(apply->rule));
 
     if (apply->check || !plain || pass->from_real != NULL ||
         (apply->divisor & (apply->divisor - 1)) != 0) {

@@ -1,0 +1,35 @@
+/*
+ * room.h - rows come and go: new ones within the bounds, old ones by the table's policy.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef STORE_SPARSE_ROOM_H
+#define STORE_SPARSE_ROOM_H
+
+#include "store/sparse/state.h"
+
+/* All that the store takes. */
+uint64_t room_bytes(const struct sparse *store);
+
+/* A row of that id, which has none, with its initial value and no state, touched in `step`. NULL:
+ * there is no room. Adds to *evicted what had to go for it (NULL: nothing may); rows that were
+ * touched in `step` stay. */
+struct row *room_make(struct sparse *store, struct bucket *bucket, uint64_t id, uint64_t step,
+                      uint64_t *evicted);
+
+/* May a list of so many ids of the bucket make rows go? */
+static inline bool
+room_is_short(const struct sparse *store, const struct bucket *bucket, size_t count)
+{
+    return store->policy.full == PSI_FULL_OLDEST &&
+           bucket->index.rows + (uint64_t)count > store->bucket_rows_max;
+}
+
+/* Looks through a bucket at the end of `step` for rows that are idle or small. Returns how many
+ * went. */
+uint64_t room_sweep(struct sparse *store, struct bucket *bucket, uint64_t step);
+
+/* All rows of a bucket go. */
+void room_clear(struct sparse *store, struct bucket *bucket);
+
+#endif

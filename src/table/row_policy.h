@@ -1,0 +1,66 @@
+/*
+ * row_policy.h - what a sparse table has beside a dense one: which rows come to be, which go, and
+ * rules that see a row as a whole. Pure: defaults, checks, comparison.
+ *
+ * Everything here is decided by steps and ids alone, never by clocks on the wall, arrival order or
+ * placement: so a run, its repetition and a copy on another server keep the same rows.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef PSI_TABLE_ROW_POLICY_H
+#define PSI_TABLE_ROW_POLICY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <psd/psd.h>
+
+enum { PSI_WIDTH_MAX = 4096, PSI_ADMIT_AFTER_MAX = 255 };
+
+/* What happens to a new row when its bucket is full (capacity_rows). */
+enum psi_full {
+    PSI_FULL_REFUSE = 0, /* the push fails, by name */
+    PSI_FULL_OLDEST = 1, /* the rows that were not touched for longest make room */
+    PSI_FULLS,
+};
+
+/* A zero means: off, or the default in brackets. Thread: immutable once made. */
+struct psi_row_policy {
+    /* Rules that see the whole row. */
+    bool row_wise;      /* adagrad: one number of state per row, the mean of the squares */
+    double group_lasso; /* ftrl: rows whose norm stays below become 0 as a whole */
+
+    /* Which rows come to be. A row that is not admitted keeps its initial value. */
+    uint32_t admit_after;    /* [1] closed steps in which its id was pushed, 1..255 */
+    uint32_t admit_window;   /* [1024] steps after which what was counted is halved */
+    uint32_t admit_counters; /* [by capacity_rows, 1024 at least] of 8 bits, per bucket */
+    double admit_share;      /* in (0, 1): each time with this probability, by a hash */
+
+    /* Which rows go. */
+    uint64_t capacity_rows; /* of the whole table; an equal share for each bucket */
+    enum psi_full full;
+    uint32_t idle_steps;  /* rows that were not touched for longer go */
+    double norm_min;      /* rows with a smaller L2 norm go */
+    uint32_t sweep_every; /* [1024] steps: how often each bucket is looked through for these two */
+};
+
+/* Replaces every 0 that stands for a default. */
+void psi_row_policy_fill(struct psi_row_policy *policy, uint32_t bucket_bits);
+
+struct psi_spec;
+
+/* Does it make sense, defaults filled in, with this type, width (spec->count), rule and init? */
+psd_status psi_row_policy_check(const struct psi_row_policy *policy, const struct psi_spec *spec,
+                                struct psd_error *err);
+
+/* NULL when equal; else the name of the first field that differs. */
+const char *psi_row_policy_difference(const struct psi_row_policy *a,
+                                      const struct psi_row_policy *b);
+
+/* Numbers of state of a row: those of the rule for each element, or one for all of them. */
+uint32_t psi_row_state_numbers(const struct psi_row_policy *policy, psd_rule rule, uint32_t width);
+
+/* The most rows that a bucket keeps; UINT32_MAX: as many as there is memory for. */
+uint32_t psi_row_policy_bucket_rows(const struct psi_row_policy *policy, uint32_t bucket_bits);
+
+#endif
