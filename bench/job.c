@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "config/settings.h"
 
 /* psd_run lies one above the directory of this program (build/bench), or beside it (installed). */
 static const char *
@@ -31,7 +32,7 @@ find_launcher(const char *own, char path[PATH_MAX])
 
 /* Psd_run hands its environment on to the servers and the workers. */
 static void
-make_environment(const struct job_args *args, const char *environment[4])
+make_environment(const struct job_args *args, const char *environment[5])
 {
     size_t count = 0;
 
@@ -41,6 +42,9 @@ make_environment(const struct job_args *args, const char *environment[4])
     }
     if (args->sealed) {
         environment[count++] = "PSD_FORCE_TLS=1";
+    }
+    if (psi_environment("PSD_LONE_SUMS") == NULL) {
+        environment[count++] = "PSD_LONE_SUMS=off"; /* servers are what is measured */
     }
     environment[count] = NULL;
 }
@@ -52,7 +56,7 @@ start_launcher(const struct job_args *args, struct group *group, struct psd_erro
     char path[PATH_MAX];
     char workers[16];
     char servers[16];
-    const char *environment[4];
+    const char *environment[5];
     const char *copies = args->job == JOB_COPIED ? "1" : "0";
     const char *survive = args->job == JOB_SUM_OFF ? "--sum_failover=off" : "--sum_failover=auto";
     const char *words[] = {

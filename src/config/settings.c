@@ -29,6 +29,7 @@ static const char *const kernel_words[] = {"auto", "scalar", "avx2", "avx512", N
 static const char *const level_words[] = {"error", "warn", "info", "debug", "trace", NULL};
 static const char *const transport_words[] = {"auto", "tcp", NULL};
 static const char *const hierarchy_words[] = {"auto", "off", NULL};
+static const char *const lone_words[] = {"auto", "off", NULL};
 static const char *const failover_words[] = {"auto", "off", NULL};
 static const char *const replicas_words[] = {"0", "1", "auto", NULL};
 static const char *const switch_words[] = {"off", "on", NULL};
@@ -111,6 +112,8 @@ static const struct psi_knob knobs[] = {
          "auto: workers on one host send one sum to other hosts; off: each sends its own"),
     NUMBER(copy_threads, 0, 0, PSI_COPY_THREADS_MAX, "", WORKER,
            "threads for large tensors, to copy, send and receive; 0: as cores are free, 1: one"),
+    WORD(lone_sums, lone_words, PSI_LONE_SUMS_AUTO, WORKER,
+         "auto: with one worker a sum is its gradient, and stays there; off: servers add it"),
 };
 /* clang-format on */
 

@@ -38,12 +38,14 @@ enum psi_transport { PSI_TRANSPORT_AUTO, PSI_TRANSPORT_TCP };
 
 enum psi_hierarchy { PSI_HIERARCHY_AUTO, PSI_HIERARCHY_OFF };
 
+enum psi_lone_sums { PSI_LONE_SUMS_AUTO, PSI_LONE_SUMS_OFF };
+
 enum psi_failover { PSI_FAILOVER_AUTO, PSI_FAILOVER_OFF };
 
 /* Copies of what servers hold: so many, or as who starts the job finds right. */
 enum psi_replicas { PSI_REPLICAS_0, PSI_REPLICAS_1, PSI_REPLICAS_AUTO };
 
-enum { PSI_KNOBS = 30, PSI_COPY_THREADS_MAX = 64 };
+enum { PSI_KNOBS = 31, PSI_COPY_THREADS_MAX = 64 };
 
 /*
  * The values. Enums and booleans are numbers too, so that one table can describe them all.
@@ -81,6 +83,7 @@ struct psi_settings {
     uint32_t join;             /* 0, 1 */
     uint32_t hierarchy;        /* enum psi_hierarchy */
     uint32_t copy_threads;     /* 0: as cores are free */
+    uint32_t lone_sums;        /* enum psi_lone_sums */
     uint8_t source[PSI_KNOBS]; /* enum psi_source, in the order of the table */
 };
 

@@ -702,7 +702,8 @@ model_observe(struct model *model, const struct lane *lane)
         const int index = find_table(model, table->spec.name);
 
         psi_assert(index >= 0);
-        if (model->table[index].chunk == NULL || table->prepared < table->chunk_count) {
+        if (model->table[index].chunk == NULL || table->prepared < table->chunk_count ||
+            plan_is_lone(model->plan, (unsigned)index)) {
             continue;
         }
         for (uint64_t i = 0; i < table->chunk_count && !model->sim->failed; i++) {
@@ -718,6 +719,15 @@ model_version(const struct model *model, unsigned table, uint64_t chunk, uint64_
 {
     return version < versions_max(model->plan) ? model->table[table].chunk[chunk].value[version]
                                                : NULL;
+}
+
+void
+model_kept(struct model *model, unsigned table, uint64_t chunk, uint64_t version)
+{
+    while (model->table[table].chunk[chunk].version < version &&
+           version < versions_max(model->plan)) {
+        advance(model, table, chunk, 1);
+    }
 }
 
 void

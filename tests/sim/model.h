@@ -56,6 +56,9 @@ void model_note_lost_more(struct model *model, const char *table);
 const void *model_version(const struct model *model, unsigned table, uint64_t chunk,
                           uint64_t version);
 
+/* A round of the only worker, of which no lane hears (plan_is_lone). */
+void model_kept(struct model *model, unsigned table, uint64_t chunk, uint64_t version);
+
 /* A worker has been given that version. */
 void model_told(struct model *model, unsigned table, uint64_t chunk, uint64_t version,
                 uint32_t rank);

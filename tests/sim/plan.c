@@ -525,6 +525,7 @@ draw_joins(struct plan *plan, struct rng *rng)
 void
 plan_make(struct plan *plan, uint64_t seed)
 {
+    struct rng alone = {.state = sim_mix(seed, 22, 23, 24)};
     struct rng checkpoints = {.state = sim_mix(seed, 19, 20, 21)};
     struct rng joins = {.state = sim_mix(seed, 16, 17, 18)};
     struct rng rifts = {.state = sim_mix(seed, 13, 14, 15)};
@@ -588,6 +589,7 @@ plan_make(struct plan *plan, uint64_t seed)
     if (may_have_joins(plan) && rng_chance(&joins, 25)) {
         draw_joins(plan, &joins);
     }
+    plan->lone_sums = plan->workers == 1 && rng_chance(&alone, 50);
 }
 
 void
@@ -725,6 +727,13 @@ plan_parts(const struct table_plan *table)
                                                                                             : 4;
 
     return (struct plan_parts){value, master, state, value + master + state};
+}
+
+bool
+plan_is_lone(const struct plan *plan, unsigned table)
+{
+    return plan->lone_sums && plan->workers == 1 && plan->policy != PSI_DEATH_WAIT &&
+           plan->table[table].use == PSD_USE_SUM;
 }
 
 uint64_t

@@ -95,6 +95,7 @@ struct plan {
     uint64_t pool_bytes;
     uint32_t window_bytes;
     bool checksum;
+    bool lone_sums;            /* with one worker, sums stay in it */
     uint32_t depth;            /* steps of a worker in flight; 0: one */
     uint32_t threads;          /* of a worker, in barriers and in the global step; 0: one */
     uint64_t barrier_every;    /* 0: never */
@@ -134,6 +135,9 @@ struct plan_parts {
 struct plan_parts plan_parts(const struct table_plan *table);
 
 void plan_spec(const struct plan *plan, unsigned table, struct psi_spec *spec_p);
+
+/* Do the sums of the table stay in the only worker? */
+bool plan_is_lone(const struct plan *plan, unsigned table);
 
 uint64_t plan_chunk_count(const struct table_plan *table);
 uint64_t plan_chunk_elements(const struct table_plan *table, uint64_t chunk);

@@ -83,6 +83,7 @@ static const struct field plan_fields[] = {
     PLAN(pool_bytes, TYPE_U64),
     PLAN(window_bytes, TYPE_U32),
     PLAN(checksum, TYPE_BOOL),
+    PLAN(lone_sums, TYPE_BOOL),
     PLAN(depth, TYPE_U32),
     PLAN(threads, TYPE_U32),
     PLAN(barrier_every, TYPE_U64),

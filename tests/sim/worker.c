@@ -48,6 +48,7 @@ worker_start(struct worker *worker)
         .op_timeout_ms = plan->op_timeout_ms,
         .window_bytes = plan->window_bytes,
         .checksum = plan->checksum,
+        .lone_sums = plan->lone_sums,
         .host = plan->worker_host[worker->slot],
         .host_address = host_address,
     };

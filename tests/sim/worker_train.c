@@ -221,8 +221,12 @@ check_rounds(struct worker *worker, unsigned index, const struct cargo *cargo)
         uint64_t version = plan->backup > 0 && cargo->read_step < plan_of(worker)->load_step
                                ? plan_of(worker)->load_step
                                : cargo->read_step;
-        const void *want = model_version(worker->job->model, index, chunk, version);
+        const void *want;
 
+        if (plan_is_lone(plan_of(worker), index)) {
+            model_kept(worker->job->model, index, chunk, version);
+        }
+        want = model_version(worker->job->model, index, chunk, version);
         while (want != NULL && memcmp(have, want, bytes) != 0) {
             want = may_be_later(worker, index)
                        ? model_version(worker->job->model, index, chunk, ++version)

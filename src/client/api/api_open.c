@@ -92,6 +92,7 @@ open_config(const struct psd_open_args *given, struct psi_client_config *config,
     config->lends = settings.transport == PSI_TRANSPORT_AUTO;
     config->spin_us = settings.spin_us;
     config->copy_threads = settings.copy_threads;
+    config->lone_sums = settings.lone_sums == PSI_LONE_SUMS_AUTO;
     config->workers_here = workers_here();
     if (config->lends && settings.hierarchy == PSI_HIERARCHY_AUTO) {
         config->host = psi_machine_guess();

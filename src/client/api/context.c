@@ -130,19 +130,25 @@ psi_context_forget_locked(psd_context *context, psd_op *op)
     psi_op_free(op);
 }
 
+/* The context whose callback this thread runs; NULL: none. */
+static _Thread_local const psd_context *calling_back;
+
 /* The lock is given up meanwhile. Whoever releases the operation now only marks it. */
 static void
 call_back_locked(psd_context *context, psd_op *op)
 {
     const psd_done_fn done = op->done;
     const psd_status status = op->error.status;
+    const psd_context *outer = calling_back;
     void *user = op->user;
 
     op->marks.calling = true;
     context->callbacks++;
+    calling_back = context;
     pthread_mutex_unlock(&context->lock);
     done(op, status, user);
     pthread_mutex_lock(&context->lock);
+    calling_back = outer;
     context->callbacks--;
     op->marks.calling = false;
     if (context->waiters > 0) {
@@ -150,13 +156,18 @@ call_back_locked(psd_context *context, psd_op *op)
     }
 }
 
-/* Sorts out what ended, and calls back. True when anything had ended. */
+/* Sorts out what ended, and calls back. True when anything had ended. What ends while a callback
+ * starts it waits until the callback has returned: or else a program that goes from step to step in
+ * callbacks would need ever more of its stack. */
 bool
 psi_context_collect_locked(psd_context *context)
 {
     bool some = false;
     psd_op *op;
 
+    if (calling_back == context) {
+        return false;
+    }
     while ((op = psi_client_next_done(context->client)) != NULL) {
         some = true;
         if (context->failure != NULL && context->failure->status == PSD_OK) {

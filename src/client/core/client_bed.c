@@ -180,6 +180,19 @@ client_bed_start_surviving(uint32_t lanes, bool near, uint32_t window_bytes)
 }
 
 struct client_bed *
+client_bed_start_lone(const struct psi_welcome *job)
+{
+    struct client_bed *bed = prepare(1, (enum psi_death_policy)job->policy, BED_CHUNK_BYTES, 0);
+
+    bed->client->config.lone_sums = true;
+    bed->welcome.workers = job->workers;
+    bed->welcome.elastic = job->elastic;
+    bed->welcome.survives = job->survives;
+    join(bed);
+    return bed;
+}
+
+struct client_bed *
 client_bed_start_sender(uint32_t workers, uint32_t lanes, uint32_t window_bytes)
 {
     struct client_bed *bed = prepare(lanes, PSI_DEATH_FAIL, window_bytes, 9);

@@ -52,6 +52,9 @@ struct client_bed *client_bed_start(uint32_t lanes, enum psi_death_policy policy
 /* The same of a job that goes on when a server dies. */
 struct client_bed *client_bed_start_surviving(uint32_t lanes, bool near, uint32_t window_bytes);
 
+/* The same of a worker whose sums may stay in it, in a job of so many workers (elastic, surviving, policy). One lane. */
+struct client_bed *client_bed_start_lone(const struct psi_welcome *job);
+
 /* The same with all workers on one host, and the servers elsewhere: it sends for its host. */
 struct client_bed *client_bed_start_sender(uint32_t workers, uint32_t lanes, uint32_t window_bytes);
 

@@ -28,6 +28,7 @@ struct psi_client_config {
     uint32_t spin_us;      /* looks so long before it sleeps */
     uint32_t workers_here; /* on this host, as who started them says; 0: nobody said */
     uint32_t copy_threads; /* that copy large tensors together; 0: as cores are free */
+    bool lone_sums;        /* with one worker sums stay in it */
 
     /* Sets what only the process knows of itself, before metrics are told (optional). */
     void (*measure)(struct psi_metrics *metrics);

@@ -173,7 +173,8 @@ struct psd_op {
     bool exact;         /* a read of the very version of its step */
     bool in_place;      /* the result comes where the gradient was; of tables with `results` */
     bool is_split;      /* a push that brings its sum into table->split */
-    bool is_local;      /* a pull that is answered from there: no server hears of it */
+    bool is_local;      /* no server hears of it: a pull that is answered from there, or of a table
+                           that is_lone */
     uint8_t *chunks;    /* enum chunk_state each; lies behind the operation, as do its parts */
     struct part *parts; /* one per lane of spread->lanes */
     const struct spread *spread;
@@ -227,6 +228,7 @@ struct psd_table {
     uint64_t *next_step;             /* chunk -> step to push next */
     uint64_t resume_step;            /* a replacement repeats from here */
     bool resuming;                   /* opened by a replacement */
+    bool is_lone;                    /* its sums are this worker's gradients (lone.c) */
     struct split *split;             /* owned; NULL: no sum was pushed by itself (split.c) */
     struct result *results;          /* by chunk; NULL: the table does not outlive a server */
     struct table_view *view;         /* NULL: nobody asked for one */

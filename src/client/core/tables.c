@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "client/core/core.h"
+#include "client/core/lone.h"
 #include "client/core/results.h"
 #include "client/core/state.h"
 #include "client/core/table_view.h"
@@ -220,6 +221,7 @@ psi_table_create(struct psi_client *client, const struct psi_table_info *info, u
     table->chunk_count = psi_chunk_count(info->spec.count);
     table->resume_step = info->step;
     table->resuming = client->job.incarnation > 1;
+    table->is_lone = psi_lone_is(client, &info->spec);
     table->route_from = PSI_STEP_NEVER;
     table->flat.places = calloc(table->chunk_count, sizeof(*table->flat.places));
     table->next_step = calloc(table->chunk_count, sizeof(*table->next_step));

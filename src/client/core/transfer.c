@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "client/core/core.h"
+#include "client/core/lone.h"
 #include "client/core/results.h"
 #include "client/core/state.h"
 
@@ -244,6 +245,9 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
         status = check_step(op, err);
     }
     if (status == PSD_OK) {
+        status = psi_lone_take(op, err);
+    }
+    if (status == PSD_OK && !op->is_local) {
         status = psi_split_push(op, err);
     }
     if (status != PSD_OK) {
@@ -256,14 +260,16 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
     op->exact = wants_exact(op);
     op->repeats = is_given_twice(op);
     op->in_place = op->in_place || is_in_place(op);
-    op->is_local = psi_split_pull(op);
+    op->is_local = op->is_local || psi_split_pull(op);
     set_next_step(op, op->transfer.step + 1);
     if (psi_op_is_push(op)) {
         psi_step_clock_push(&client->steps, op->transfer.step, op->started_ns);
     }
     psi_op_submit(op);
     psi_order_enter(op);
-    if (op->is_local) {
+    if (table->is_lone && op->is_local) {
+        psi_lone_answer(op);
+    } else if (op->is_local) {
         psi_split_look(op);
     }
     *op_p = op;
