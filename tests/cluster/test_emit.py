@@ -56,6 +56,16 @@ def test_condor(name, words):
     compare(name, emit(*CONDOR, *words, COMMAND))
 
 
+def test_condor_gives_a_job_time_to_save():
+    """If this fails, HTCondor kills a job that it evicts before that has saved."""
+    text = emit(*CONDOR, "--checkpoint", "/shared/run7", "--checkpoint_every", "10m", COMMAND)
+    assert re.search(r"^kill_sig = SIGTERM$", text, re.M)
+    assert int(re.search(r"^job_max_vacate_time = (\d+)$", text, re.M).group(1)) > 60
+    words = condor.words_of(text)
+    assert "--checkpoint=/shared/run7" in words and "--checkpoint_every=10m" in words
+    assert "job_max_vacate_time" not in emit(*CONDOR, COMMAND)
+
+
 def test_condor_words_come_back():
     """If this fails, HTCondor runs another command than the one that was given."""
     words = condor.words_of(emit(*CONDOR, COMMAND))

@@ -621,12 +621,39 @@ def test_coordinator_without_power(four_hosts, group, launch, tmp_path):
     made.expect_nothing_left()
 
 
+def newest_step(saved):
+    listed = subprocess.run([program("psd_run"), "checkpoint", "list", saved], capture_output=True, text=True, timeout=120,
+                            check=True).stdout
+    return max(int(line.split()[1]) for line in listed.splitlines()[1:])
+
+
+def test_job_is_saved_before_a_rank_is_taken_away(tmp_path):
+    """If this fails, a batch system that takes one of the processes away costs the job what it did since its last checkpoint,
+    or the job begins at its beginning when that one is back."""
+    saved = tmp_path / "saved"
+    group = Group(tmp_path, 3, "--job_id", "run7", "--page", "off", "--checkpoint", str(saved), "--checkpoint_every", "1h")
+    command = [program("mnist"), "--model", "softmax", "--epochs", "100000"]
+    group.start_all(*command)
+    group.last(0).wait_for_output("step 47")
+    for number, rank in enumerate((2, 0), 1):
+        group.last(rank).process.send_signal(signal.SIGTERM)
+        assert group.last(rank).wait(90) == 143, group.all_errors()
+        wait_for(lambda: "the job is saved at step" in group.all_errors(), 30, group.all_errors)
+        assert len(list(saved.glob("manifest-*.json"))) == number, group.all_errors()
+        step = newest_step(saved)
+        group.start(rank, *command)
+        group.last(0).wait_for_output(f"goes on at step {step}", seconds=90)
+    group.last(0).process.send_signal(signal.SIGINT)
+    assert group.codes(90) == [130] * 3, group.all_errors()
+    assert list(group.meeting.iterdir()) == []
+
+
 # ------------------------------------------------------------------------------- a pool of hosts ---
 
 
-def run_pool(four_hosts, seed):
+def run_pool(four_hosts, seed, *options, look=None, **more):
     """Six processes of an emitted submit file on four hosts; some are taken away, and come back
-    elsewhere."""
+    elsewhere. look(pool, shared) is called at the end."""
     directory = pathlib.Path(four_hosts.directory / f"pool-{seed}")
     directory.mkdir()
     shared = directory / "shared"
@@ -640,15 +667,15 @@ def run_pool(four_hosts, seed):
 
     submit = subprocess.run(
         [program("psd_run"), "--emit", "condor", "--rendezvous", str(shared / "meeting"), "--size", "6",
-         "--servers", str(1 + seed % 2), "--max_wait", "60", "--", *worker],
+         "--servers", str(1 + seed % 2), "--max_wait", "60", *(each.format(shared=shared) for each in options), "--", *worker],
         capture_output=True, text=True, check=True, timeout=120).stdout
 
     def command(number):
         return [str(bed.seen_inside(bed.bin_directory() / "psd_run")),
                 *condor.words_of(submit, process=str(number), cluster=f"c{seed}")]
 
-    pool = condor.Pool(four_hosts, 6, command, directory, seed, evictions=1 + seed % 3,
-                       on_quiet=gate.touch, environment=environment)
+    pool = condor.Pool(four_hosts, 6, command, directory, seed, on_quiet=gate.touch, environment=environment,
+                       grace_s=condor.grace_of(submit), **{"evictions": 1 + seed % 3, **more})
     try:
         assert pool.run(90) == [0] * 6, pool.story()
         lasts = [directory / f"scratch-0-{pool.tasks[0].lives}" / "stdout"]
@@ -657,6 +684,8 @@ def run_pool(four_hosts, seed):
         assert list((shared / "meeting").iterdir()) == [], pool.story()
         for host in four_hosts.hosts:
             wait_for(lambda: not host.processes(), 12, f"left on {host.name}")
+        if look is not None:
+            look(pool, shared)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -673,3 +702,22 @@ def test_pool_with_evictions_more(four_hosts, seed):
     """If this fails, processes that are taken away and run again end as one job by luck alone: more of it, of all
     kinds."""
     run_pool(four_hosts, seed)
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(5, marks=pytest.mark.all), pytest.param(9, marks=pytest.mark.all)])
+def test_pool_that_saves_goes_on(four_hosts, seed):
+    """If this fails, what HTCondor is told with --checkpoint does not let an evicted job save, or it begins at its beginning
+    when its processes are back."""
+    def look(pool, shared):
+        console = pool.story()
+        saved = {int(step) for step in re.findall(r"the job is saved at step (\d+)", console)}
+        went_on = {int(step) for step in re.findall(r"the job goes on from step (\d+)", console)}
+        evicted = sum("is evicted" in event for event in pool.events)
+        assert evicted and went_on & saved, console
+        assert newest_step(shared / "saved") >= max(saved, default=0)
+
+    def is_training(pool):
+        return any("step 19\n" in path.read_text() for path in pool.directory.glob("scratch-0-1/stdout"))
+
+    run_pool(four_hosts, seed, "--checkpoint", "{shared}/saved", "--checkpoint_every", "1h", look=look, evictions=2,
+             signals=(signal.SIGTERM,), is_ready=is_training)

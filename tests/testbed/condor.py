@@ -13,7 +13,7 @@ import time
 
 import hosts
 
-GRACE_S = 4.0  # between TERM and KILL
+GRACE_S = 4.0  # between TERM and KILL, where the submit description does not say
 SPREAD_S = 1.0  # over which processes start
 QUIET_S = 2.5  # no eviction after that
 
@@ -27,6 +27,12 @@ def words_of(submit, process="$(Process)", cluster="$(ClusterId)"):
              for word in words]
     macros = {"Process": process, "ClusterId": cluster, "DOLLAR": "$"}
     return [re.sub(r"\$\((\w+)\)", lambda m: macros[m.group(1)], word) for word in plain]
+
+
+def grace_of(submit):
+    """Seconds between TERM and KILL: what `job_max_vacate_time` asks for."""
+    asked = re.findall(r"^job_max_vacate_time = (\d+)$", submit, re.MULTILINE)
+    return float(asked[0]) if asked else GRACE_S
 
 
 class Task:
@@ -49,12 +55,16 @@ class Task:
 class Pool:
     """Runs `count` processes until each has ended by itself. command(number) gives the words of one."""
 
-    def __init__(self, bed, count, command, directory, seed, evictions, on_quiet, environment=None):
+    def __init__(self, bed, count, command, directory, seed, evictions, on_quiet, environment=None, grace_s=GRACE_S,
+                 signals=(signal.SIGTERM, signal.SIGTERM, signal.SIGKILL), is_ready=lambda pool: True):
         self.bed = bed
         self.command = command
         self.directory = directory
         self.random = random.Random(seed)
         self.environment = environment or {}
+        self.grace_s = grace_s
+        self.is_ready = is_ready  # from then on processes are taken away
+        self.ready_s = None
         self.tasks = [Task(number) for number in range(count)]
         self.on_quiet = on_quiet
         self.events = []  # what was done, for a test that fails
@@ -62,7 +72,7 @@ class Pool:
             task.start_s = self.random.uniform(0, SPREAD_S)
         self.evictions = sorted(
             (self.random.uniform(0.2, QUIET_S), self.random.randrange(count),
-             self.random.choice((signal.SIGTERM, signal.SIGTERM, signal.SIGKILL)))
+             self.random.choice(signals))
             for _ in range(evictions))
 
     def note(self, now, text):
@@ -92,7 +102,7 @@ class Pool:
         if pid is None or task.evicted:
             return
         task.evicted = True
-        task.kill_s = now + GRACE_S
+        task.kill_s = now + self.grace_s
         os.kill(pid, how)
         self.note(now, f"{number} is evicted with {how.name}")
 
@@ -122,11 +132,14 @@ class Pool:
         try:
             while not all([self.look(task, time.monotonic() - begin) for task in self.tasks]):
                 now = time.monotonic() - begin
+                if self.ready_s is None and self.is_ready(self):
+                    self.ready_s = now
+                since = now - self.ready_s if self.ready_s is not None else -1.0
                 assert now < seconds, "not done in time:\n" + self.story()
-                while self.evictions and now >= self.evictions[0][0]:
+                while self.evictions and since >= self.evictions[0][0]:
                     _, number, how = self.evictions.pop(0)
                     self.evict(number, how, now)
-                if now >= QUIET_S and not quiet:
+                if since >= QUIET_S and not quiet:
                     quiet = True
                     self.on_quiet()
                 time.sleep(0.02)

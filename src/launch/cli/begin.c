@@ -280,6 +280,17 @@ begin_anew(struct multi_start *multi, const char *why)
     }
 }
 
+/* What begins anew goes on from its checkpoints, if it has any. */
+static bool
+go_on(const struct launch_options *options, struct multi_start *multi, struct plan *plan)
+{
+    if (multi != NULL) {
+        multi->goes_on = true;
+    }
+    return again_from_checkpoint(
+        options, multi != NULL && multi->prepared_anew ? &multi->prepared.plan : plan);
+}
+
 /* together: NULL, or the others with which this psd_run makes up the job. */
 static int
 run_attempts(const struct launch_options *options, struct multi_start *multi, struct plan *plan,
@@ -299,6 +310,10 @@ run_attempts(const struct launch_options *options, struct multi_start *multi, st
         if (multi != NULL && multi_start_was_left(multi, code)) {
             args->attempt++;
             fprintf(stderr, "psd_run: the job starts again when all are back\n");
+            if (!go_on(options, multi, plan)) {
+                multi_start_over(multi, WATCH_CODE_CANNOT_START);
+                return WATCH_CODE_CANNOT_START;
+            }
             begin_anew(multi, "somebody was lost without whom it cannot go on");
             continue;
         }
@@ -310,7 +325,7 @@ run_attempts(const struct launch_options *options, struct multi_start *multi, st
             begin_anew(multi, "somebody took the port of a worker");
             continue;
         }
-        if (!wants_restart(options, code, args->attempt) || !again_from_checkpoint(options, plan)) {
+        if (!wants_restart(options, code, args->attempt) || !go_on(options, multi, plan)) {
             if (multi != NULL) {
                 multi_start_over(multi, code);
             }
@@ -526,8 +541,8 @@ begin(const struct launch_options *options, char *const *argv, struct multi_star
     if (prepare_job(options, environ, multi != NULL ? &tasks : NULL, &prepared, &err) != PSD_OK) {
         return refuse(&err);
     }
-    if (again_was_requeued() && options->resume == NULL &&
-        !again_from_checkpoint(options, &prepared.plan)) {
+    if ((again_was_requeued() || (multi != NULL && multi->requeues > 0)) &&
+        options->resume == NULL && !go_on(options, multi, &prepared.plan)) {
         prepare_fini(&prepared);
         return WATCH_CODE_CANNOT_START;
     }

@@ -163,6 +163,9 @@ print_queue(const struct emit *emit, enum universe universe, FILE *file)
 psd_status
 emit_condor(const struct emit *emit, FILE *file, struct psd_error *err)
 {
+    static const char vacating[] =
+        "# Before it goes, the job is saved; when all are back, it goes on from there.\n"
+        "job_max_vacate_time = 120\n";
     enum universe universe = VANILLA;
     psd_status status = find_universe(emit, &universe, err);
 
@@ -178,9 +181,11 @@ emit_condor(const struct emit *emit, FILE *file, struct psd_error *err)
             "should_transfer_files = NO\n"
             "# An evicted process is run again elsewhere, and takes its place in the job again.\n"
             "kill_sig = SIGTERM\n"
+            "%s"
             "log = log_$(ClusterId).txt\n"
             "output = output_$(ClusterId)_%s.txt\n"
             "error = error_$(ClusterId)_%s.txt\n",
+            emit->options->checkpoint != NULL ? vacating : "",
             universe == PARALLEL ? "$(Node)" : "$(Process)",
             universe == PARALLEL ? "$(Node)" : "$(Process)");
     print_queue(emit, universe, file);

@@ -194,6 +194,7 @@ join_present(const struct join *join)
 void
 join_mark(struct join *join)
 {
+    join->begun = true;
     for (uint32_t rank = 1; rank < join->config.size; rank++) {
         join->seats[rank].marked = join_is_present(join, rank);
     }
@@ -264,6 +265,18 @@ join_drop(struct join *join, uint32_t rank)
         seat->line.conn = NULL;
     }
     join_close_line(seat);
+}
+
+uint32_t
+join_next_asked(struct join *join)
+{
+    for (uint32_t rank = 1; rank < join->config.size; rank++) {
+        if (join->seats[rank].asked) {
+            join->seats[rank].asked = false;
+            return rank;
+        }
+    }
+    return 0;
 }
 
 const char *

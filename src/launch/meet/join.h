@@ -66,6 +66,10 @@ void join_refuse(struct join *join, uint32_t rank, const char *why);
 /* Gives up a rank that is silent. */
 void join_drop(struct join *join, uint32_t rank);
 
+/* A rank that was asked to leave, and stays until the job has been saved and has ended; each is told once. 0: none.
+ * Before join_mark() they are sent away. */
+uint32_t join_next_asked(struct join *join);
+
 /* Why a rank left, for people: "was asked to leave (signal 15)"; "" if it did not say. */
 const char *join_why_left(const struct join *join, uint32_t rank);
 

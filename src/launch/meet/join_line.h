@@ -35,6 +35,7 @@ enum join_kind {
     JOIN_LEAVING,   /* number: the signal that asks the sender to go */
     JOIN_OVER,      /* number: exit code of the job */
     JOIN_AGAIN,     /* the job is begun anew, a text says why: come back */
+    JOIN_ASKED, /* number: the signal that asks the sender to go: it does when the job is saved */
     JOIN_KINDS,
 };
 

@@ -139,6 +139,7 @@ admit(struct guest *guest, const struct join_member *member, struct psd_error *e
     seat->member = *member;
     seat->draining = false;
     seat->marked = false;
+    seat->asked = false;
     conn->events = &member_events;
     conn->owner = seat;
     join_forget_guest(guest);
@@ -251,11 +252,11 @@ static psd_status
 on_member_frame(void *owner, struct psi_conn *conn, const uint8_t *head, size_t head_bytes,
                 void *payload, size_t payload_bytes, struct psd_error *err)
 {
+    static const char not_begun[] = "the job has not begun";
     struct seat *seat = owner;
     struct join_frame frame;
     psd_status status = join_frame_read(head, head_bytes, &frame, err);
 
-    (void)conn;
     (void)payload;
     (void)payload_bytes;
     if (status != PSD_OK) {
@@ -268,6 +269,14 @@ on_member_frame(void *owner, struct psi_conn *conn, const uint8_t *head, size_t 
         break;
     case JOIN_CLOSED:
         seat->draining = true;
+        break;
+    case JOIN_ASKED:
+        if (!seat->join->begun) {
+            join_send(conn, JOIN_AGAIN, 0, not_begun, strlen(not_begun));
+        }
+        seat->asked = seat->join->begun;
+        snprintf(seat->why_left, sizeof(seat->why_left),
+                 "its psd_run was asked to leave (signal %d)", frame.number);
         break;
     case JOIN_LEAVING:
         snprintf(seat->why_left, sizeof(seat->why_left),

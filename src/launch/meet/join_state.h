@@ -25,6 +25,7 @@ struct seat {
     uint32_t line_wants; /* what the epoll set waits for on the line; 0: not in it */
     bool draining;       /* nothing more comes: the line closes when all was read */
     bool marked;         /* it was there at the last join_mark(), in this life */
+    bool asked; /* to leave, and waits until the job is saved; join_next_asked() tells it once */
     char why_left[96];
 };
 
@@ -44,6 +45,7 @@ struct join {
     int epoll;
     struct seat *seats;   /* owned, by rank; that of rank 0 is empty */
     struct guest *guests; /* owned */
+    bool begun;           /* join_mark() was called: there is something to save */
     bool has_last_word;   /* from now on, newcomers are told this */
     enum join_kind last_kind;
     int32_t last_number;

@@ -35,6 +35,7 @@ enum {
     TICK_MS = 1000,     /* between two signs of life */
     TELL_MS = 10000,    /* between two lines about waiting */
     VERDICT_MS = 20000, /* for the coordinator to say how it ended, after all here did */
+    SAVED_MS = 60000,   /* for the job to be saved, and stopped, before this one leaves */
     LINGER_MS = 1000,   /* for the last word to leave */
 };
 
@@ -64,6 +65,8 @@ struct joiner {
     uint64_t verdict_ms; /* until when the coordinator may say how it ended; UINT64_MAX: not yet */
     enum outcome outcome;
     int code;
+    int asked;         /* the signal that asked it to leave when the job is saved; 0: none did */
+    uint64_t leave_ms; /* at the latest */
 };
 
 static void
@@ -285,18 +288,47 @@ keep_signs_of_life(struct joiner *joiner, uint64_t now_ms)
 }
 
 static void
+leave(struct joiner *joiner, int number)
+{
+    if (joiner->conn != NULL) {
+        join_send(joiner->conn, JOIN_LEAVING, number, NULL, 0);
+    }
+    fprintf(stderr, "psd_run: rank %u leaves: %s\n", joiner->config->rank, strsignal(number));
+    joiner->outcome = OUTCOME_NONE; /* the last word is the signal's */
+    end_with(joiner, OUTCOME_EXIT, 128 + number);
+}
+
+/* A batch system takes this one away, and may bring it back: the coordinator has the job saved first, and begins it anew. */
+static bool
+waits_for_saving(struct joiner *joiner, int number)
+{
+    if (!joiner->config->saves || number != SIGTERM || joiner->asked != 0 || !joiner->welcome ||
+        joiner->conn == NULL) {
+        return false;
+    }
+    joiner->asked = number;
+    joiner->leave_ms = psi_monotonic_ms() + SAVED_MS;
+    join_send(joiner->conn, JOIN_ASKED, number, NULL, 0);
+    fprintf(stderr,
+            "psd_run: rank %u was asked to leave (%s), and does when the job is saved, in %d s at "
+            "the latest\n",
+            joiner->config->rank, strsignal(number), SAVED_MS / 1000);
+    return true;
+}
+
+static void
 handle_signals(struct joiner *joiner)
 {
     struct signalfd_siginfo info;
 
     while (read(joiner->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-        if (joiner->conn != NULL) {
-            join_send(joiner->conn, JOIN_LEAVING, (int32_t)info.ssi_signo, NULL, 0);
+        if (!waits_for_saving(joiner, (int)info.ssi_signo)) {
+            leave(joiner, (int)info.ssi_signo);
         }
-        fprintf(stderr, "psd_run: rank %u leaves: %s\n", joiner->config->rank,
-                strsignal((int)info.ssi_signo));
-        joiner->outcome = OUTCOME_NONE; /* the last word is the signal's */
-        end_with(joiner, OUTCOME_EXIT, 128 + (int)info.ssi_signo);
+    }
+    if (joiner->asked != 0 && joiner->outcome == OUTCOME_NONE &&
+        psi_monotonic_ms() >= joiner->leave_ms) {
+        leave(joiner, joiner->asked);
     }
 }
 
@@ -435,7 +467,10 @@ joiner_run(const struct joiner_config *config)
             turn(&joiner);
         }
         end_life(&joiner);
-    } while (status == PSD_OK && joiner.outcome == OUTCOME_AGAIN);
+    } while (status == PSD_OK && joiner.outcome == OUTCOME_AGAIN && joiner.asked == 0);
+    if (joiner.outcome == OUTCOME_AGAIN) {
+        joiner.code = 128 + joiner.asked;
+    }
     close(joiner.signals);
     psi_secret_destroy(joiner.secret);
     if (status != PSD_OK) {

@@ -10,6 +10,7 @@
 #ifndef LAUNCH_JOINER_H
 #define LAUNCH_JOINER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <psd/status.h>
@@ -32,6 +33,7 @@ struct joiner_config {
     uint32_t wait_ms;       /* how long to look for a coordinator, each time */
     const char *hint;       /* (optional) what may be wrong while nobody is found */
     const char *advertised; /* (optional) address under which others reach this one */
+    bool saves;             /* the job is saved before one that was asked to leave does */
     int secret_fd;
     char *const *environment;
     joiner_find *find;

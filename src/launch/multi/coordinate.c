@@ -21,6 +21,7 @@
 #include "launch/link/control_socket.h"
 #include "launch/meet/join.h"
 #include "launch/multi/multi_start.h"
+#include "launch/prepare/checkpoints.h"
 #include "launch/run/job_json.h"
 #include "launch/system/reach.h"
 #include "launch/system/signal_fd.h"
@@ -261,6 +262,10 @@ prepare_present(struct multi_start *multi, struct run_args *args, struct psd_err
         multi->prepared_anew = false;
     }
     status = prepare_job(multi->options, environ, &tasks, &multi->prepared, err);
+    if (status == PSD_OK && multi->goes_on && multi->options->checkpoint != NULL &&
+        checkpoints_any(multi->options->checkpoint)) {
+        status = checkpoints_resume(multi->options->checkpoint, &multi->prepared.plan, err);
+    }
     if (status == PSD_OK) {
         multi->task_count = tasks.count;
         multi->prepared_anew = true;
@@ -280,10 +285,12 @@ multi_start_attempt(struct multi_start *multi, struct run_args *args)
     int code = 0;
 
     multi->began = false;
+    multi->asked = false;
     multi->inseparable =
         args->watch.foreign && args->watch.on_worker_death == WATCH_WAIT && multi->ops->returns;
     args->requeues = multi->requeues;
     args->began_p = &multi->began;
+    args->asked_p = &multi->asked;
     args->signal_p = &multi->signal;
     args->tick = beat;
     args->tick_context = multi;
@@ -300,6 +307,9 @@ multi_start_attempt(struct multi_start *multi, struct run_args *args)
         code = PSI_EXIT_CANNOT_START;
     }
     if (code == 0) {
+        if (multi->ops->begun != NULL) {
+            multi->ops->begun(multi);
+        }
         return run_job(args);
     }
     if (args->agent.pid > 0) {
@@ -334,6 +344,9 @@ multi_start_was_left(struct multi_start *multi, int code)
     if (!multi->ops->returns || code == 0 || code == PSI_EXIT_USAGE ||
         code == PSI_EXIT_START_TIMEOUT || multi->signal != 0 || multi->join == NULL) {
         return false;
+    }
+    if (multi->asked) {
+        return true;
     }
     while (!(left = misses_somebody(multi)) && (now_ms = psi_monotonic_ms()) < until_ms) {
         poll(&(struct pollfd){.fd = join_fd(multi->join), .events = POLLIN}, 1,

@@ -3,12 +3,16 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "config/settings.h"
 #include "launch/meet/rendezvous.h"
 #include "launch/multi/given_ranks.h"
+#include "launch/system/close_fd.h"
 #include "launch/text/memory.h"
 
 /* multi->way */
@@ -17,6 +21,17 @@ struct directory {
     char run[64];                  /* name of the run */
     bool named;                    /* by somebody: no other run has that name */
 };
+
+/* There while the run has begun and is not over: rank 0 that finds it has had another life. */
+static bool
+begun_path(const struct multi_start *multi, char path_p[PATH_MAX])
+{
+    const struct directory *directory = multi->way;
+
+    return directory->named && multi->options->checkpoint != NULL &&
+           snprintf(path_p, PATH_MAX, "%s/psd-%s/begun", multi->options->rendezvous,
+                    directory->run) < PATH_MAX;
+}
 
 static bool
 detect(const struct launch_options *options)
@@ -71,12 +86,14 @@ enter(struct multi_start *multi, struct psd_error *err)
                                              .run = directory->run,
                                              .rank = multi->rank,
                                              .size = multi->size};
+    char path[PATH_MAX];
     psd_status status = rendezvous_open(&config, &directory->rendezvous, err);
 
     if (status != PSD_OK) {
         return status;
     }
     multi->incarnation = rendezvous_incarnation(directory->rendezvous);
+    multi->requeues = begun_path(multi, path) && access(path, F_OK) == 0;
     mention_old_files(multi);
     return multi_start_has_secret(multi)
                ? PSD_OK
@@ -89,6 +106,17 @@ publish(struct multi_start *multi, bool v6, uint16_t port, struct psd_error *err
     const struct directory *directory = multi->way;
 
     return rendezvous_publish(directory->rendezvous, multi_start_advertised(multi), v6, port, err);
+}
+
+static void
+begun(struct multi_start *multi)
+{
+    char path[PATH_MAX];
+    const int fd = begun_path(multi, path)
+                       ? open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)
+                       : -1;
+
+    close_fd(&(int){fd});
 }
 
 static psd_status
@@ -113,7 +141,11 @@ static void
 over(struct multi_start *multi, int code, bool all_know)
 {
     const struct directory *directory = multi->way;
+    char path[PATH_MAX];
 
+    if (begun_path(multi, path)) {
+        unlink(path);
+    }
     /* Who comes later to a run without a name may be of the next job. */
     rendezvous_over(directory->rendezvous, code, all_know || !directory->named);
 }
@@ -136,6 +168,7 @@ const struct meet_ops meet_directory = {
     .roles = roles,
     .enter = enter,
     .publish = publish,
+    .begun = begun,
     .find = find,
     .beat = beat,
     .over = over,

@@ -47,6 +47,9 @@ struct meet_ops {
     /* (optional) Rank 0: listens on this port, of IPv6 or of IPv4. */
     psd_status (*publish)(struct multi_start *multi, bool v6, uint16_t port, struct psd_error *err);
 
+    /* (optional) Rank 0: all have come. A later life of it finds multi->requeues more than 0. */
+    void (*begun)(struct multi_start *multi);
+
     /* Other ranks: where rank 0 is. The context is the multi_start. */
     joiner_find *find;
 

@@ -191,6 +191,8 @@ multi_start_join(struct multi_start *multi, int secret_fd)
                                          .wait_ms = multi->options->max_wait_s * 1000,
                                          .hint = multi_start_hint(multi),
                                          .advertised = multi_start_advertised(multi),
+                                         .saves = multi->ops->returns &&
+                                                  multi->options->checkpoint != NULL,
                                          .secret_fd = secret_fd,
                                          .environment = environ,
                                          .find = multi->ops->find,

@@ -32,17 +32,21 @@ struct multi_start {
     uint16_t port;           /* for rank 0 to listen on; 0: as the options say */
     uint64_t incarnation;    /* of this psd_run: more than that of any before it with this rank */
     const char *secret_file; /* NULL: none but what the environment names */
-    uint32_t requeues;       /* how often a batch system has begun the job anew */
+    uint32_t
+        requeues; /* how often a batch system has begun the job anew; of some ways only whether it has */
 
     char advertised[64];       /* address under which others reach this one; "": not said */
     struct layout_task *tasks; /* owned: who takes part, by rank */
     uint32_t task_count;
     bool prepared_anew; /* with fewer than --size, in: */
     struct prepared prepared;
+    bool goes_on;      /* it has begun before: from its checkpoints, if there are any */
     struct join *join; /* of the present attempt; NULL: none */
     int signal;        /* that asked this one to leave; 0: none */
     bool began;        /* the present attempt has started a process */
-    bool inseparable;  /* a lost worker cannot be replaced alone, and is waited for */
+    bool
+        asked; /* another one was asked to leave, and the present attempt was saved and stopped for it */
+    bool inseparable; /* a lost worker cannot be replaced alone, and is waited for */
 };
 
 /* Whether the command line asks for it. */

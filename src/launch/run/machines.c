@@ -14,6 +14,7 @@
 #include "base/monotonic.h"
 #include "launch/agent/keeper.h"
 #include "launch/rules/watch_machines.h"
+#include "launch/rules/watch_stop.h"
 #include "launch/run/orders.h"
 #include "launch/run/report.h"
 #include "launch/run/run_page.h"
@@ -200,14 +201,33 @@ welcome_back(struct run *run, struct host *host, const struct join_member *membe
     run->peers = NULL;
 }
 
+/* A batch system takes a machine away: the job is saved, and stopped; it begins anew when all are back. */
+static void
+save_for(struct run *run, uint32_t rank)
+{
+    console_say(&run->console,
+                "rank %u was asked to leave: the job is saved, and begins again when all are back",
+                rank);
+    if (run->args->asked_p != NULL) {
+        *run->args->asked_p = true;
+    }
+    if (run->watch.phase < WATCH_STOPPING && !watch_is_saving(&run->watch)) {
+        run_tell(run, WATCH_INTERRUPTED, 0, SIGTERM);
+    }
+}
+
 void
 machines_join(struct run *run)
 {
     struct join_member member;
     char refusal[512];
+    uint32_t rank;
     int line;
 
     join_turn(run->args->join);
+    while ((rank = join_next_asked(run->args->join)) != 0) {
+        save_for(run, rank);
+    }
     while (join_next_refusal(run->args->join, refusal, sizeof(refusal))) {
         runlog_line(&run->runlog, "REFUSED", "%s", refusal);
     }

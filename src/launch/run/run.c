@@ -55,6 +55,14 @@ say_stopping(struct run *run)
                                    : "killing what is left");
 }
 
+/* Another one of the job was asked to leave before this one: the checkpoint that is on its way is for both. */
+static bool
+is_saved_for_another(const struct run *run, int number)
+{
+    return number == SIGTERM && run->args->signal_p != NULL && *run->args->signal_p == 0 &&
+           watch_is_saving(&run->watch);
+}
+
 static void
 handle_signals(struct run *run)
 {
@@ -76,6 +84,10 @@ handle_signals(struct run *run)
             continue;
         }
         runlog_line(&run->runlog, "INTERRUPT", "signal %d", number);
+        if (is_saved_for_another(run, number)) {
+            *run->args->signal_p = number;
+            continue;
+        }
         if (run->args->signal_p != NULL) {
             *run->args->signal_p = number;
         }

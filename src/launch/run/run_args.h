@@ -65,7 +65,9 @@ struct run_args {
     int *signal_p; /* (optional) set to the signal that asked psd_run to stop; SIGINT for psd_run
                       stop */
     uint64_t
-        *saved_p;  /* (optional) set to the step at which it was saved before a signal stopped it */
+        *saved_p; /* (optional) set to the step at which it was saved before a signal stopped it */
+    bool *
+        asked_p; /* (optional) set when one that joined was asked to leave, so that the job is saved and stopped */
     bool *began_p; /* (optional) set when the first process was started */
 };
 
