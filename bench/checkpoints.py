@@ -86,6 +86,12 @@ def checkpoints_of(log):
     return spans
 
 
+def costs_of(logs):
+    """Milliseconds of a processor of all checkpoints, by part, as the servers tell them."""
+    found = re.findall(r"CHECKPOINT-COST .* copies took (\d+), .* room for the copies took (\d+), checksums (\d+), writing (\d+)", logs)
+    return [sum(map(int, column)) for column in zip(*found)] if found else [0, 0, 0, 0]
+
+
 def run(args, directory, checkpointed):
     directory.mkdir()
     program = WORKER.format(tests=str(ROOT / "tests" / "cluster"), count=args.mib * (1 << 18), seconds=args.seconds)
@@ -111,11 +117,12 @@ def run(args, directory, checkpointed):
         sys.exit(f"the job failed ({job.returncode}): {(directory / 'output').read_text()[-1500:]}")
     ends = json.loads((directory / "steps.json").read_text())
     logs = "".join(path.read_text() for path in directory.rglob("master.log"))
+    costs = costs_of("".join(path.read_text() for path in directory.rglob("server0.log")))
     steps = [(a, b) for a, b in zip(ends, ends[1:])]
     spans = checkpoints_of(logs) if checkpointed else []
     shutil.rmtree(directory / "saved", ignore_errors=True)
     return {"steps": steps, "spans": spans, "load": (before, os.getloadavg()[0]),
-            "threads": threads, "cpu": used.ru_utime + used.ru_stime - cpu.ru_utime - cpu.ru_stime}
+            "threads": threads, "costs": costs, "cpu": used.ru_utime + used.ru_stime - cpu.ru_utime - cpu.ru_stime}
 
 
 def main():
@@ -148,10 +155,10 @@ def main():
         shutil.rmtree(work, ignore_errors=True)
     if cost:
         gigabytes = sum(told["gigabytes"] for told in cost)
-        user, system = (sum(told["threads"][-1][part] for told in cost) for part in (0, 1))
+        copies, room, checks, writes = (sum(told["costs"][part] for told in cost) / 1000 / gigabytes for part in range(4))
         lanes = ", ".join(f"{user:.1f} + {system:.1f}" for user, system in cost[-1]["threads"])
-        print(f"CPU seconds per GB of {gigabytes:.1f} GB: checksums {user / gigabytes:.2f}, writes {system / gigabytes:.2f} "
-              f"(the thread beside the lane, in user code and in the system); seconds of all threads in the last job: {lanes}")
+        print(f"CPU seconds per GB of {gigabytes:.1f} GB: copies {copies:.2f}, in the lane; beside it room for them {room:.2f}, "
+              f"checksums {checks:.2f}, writes {writes:.2f}; seconds of all threads of the server in the last job (user code + system): {lanes}")
     if during:
         print(f"steps: without {1000 * statistics.median(without):.0f} ms, during a checkpoint {1000 * statistics.median(during):.0f} ms "
               f"({statistics.median(during) / statistics.median(without):.2f} times), "

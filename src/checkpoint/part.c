@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/fail.h"
 #include "checkpoint/needed.h"
@@ -143,6 +144,16 @@ refer(struct psi_part_writer *writer, enum psi_checkpoint_kind kind, struct psi_
     return psi_ranges_add(&writer->referred[kind], range);
 }
 
+/* Of a processor, by this thread. */
+static uint64_t
+now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 psd_status
 psi_part_write(struct psi_part_writer *writer, enum psi_checkpoint_kind kind, uint64_t at,
                const void *data, size_t bytes, struct psd_error *err)
@@ -151,14 +162,22 @@ psi_part_write(struct psi_part_writer *writer, enum psi_checkpoint_kind kind, ui
     struct psi_piece piece = {
         .at = at, .generation = writer->order.generation, .bytes = (uint32_t)bytes};
 
+    const uint64_t begin_ns = now_ns();
+    uint64_t checked_ns;
+    bool referred;
+
     psi_assert(at <= sums->bytes && bytes <= sums->bytes - at && bytes <= UINT32_MAX);
     piece.checksum = psi_manifest_file_add(sums, at, data, bytes);
-    if (writer->earlier == NULL || !refer(writer, kind, &piece, data)) {
+    referred = writer->earlier != NULL && refer(writer, kind, &piece, data);
+    checked_ns = now_ns();
+    writer->check_ns += checked_ns - begin_ns;
+    if (!referred) {
         piece.generation = writer->order.generation;
         if (psi_disk_write(writer->directory.disk, writer->fds[kind], data, bytes, at) != 0) {
             return fail(writer, "write", kind, err);
         }
     }
+    writer->write_ns += now_ns() - checked_ns;
     if (writer->earlier != NULL) {
         psi_earlier_add(writer->earlier, kind, piece);
     }

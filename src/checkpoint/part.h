@@ -31,6 +31,8 @@ struct psi_part_writer {
     int fds[PSI_CHECKPOINT_DATA_FILES];                       /* -1: not open */
     struct psi_manifest_file sums[PSI_CHECKPOINT_DATA_FILES]; /* what was added, to 0 */
     uint64_t written[PSI_CHECKPOINT_DATA_FILES];              /* what is referred to included */
+    uint64_t check_ns; /* of a processor: checksums, and comparing with what is there */
+    uint64_t write_ns;
 };
 
 /* Opens what whoever commits has made. `path`, `disk` and `earlier` are borrowed. PSD_ERR_IO naming the

@@ -20,6 +20,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -393,10 +394,11 @@ static const struct conditional server_conditions[] = {
     {SCMP_SYS(socket), 3, WHEN_SOCKET(AF_INET6, SOCK_STREAM)},
 };
 
-/* ... in a thread of their own. */
+/* ... in a thread of their own, which may give way to the others. */
 static const struct conditional checkpoint_conditions[] = {
     {SCMP_SYS(clone), 1, {{0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD}}},
     {SCMP_SYS(openat), 1, {WHEN_NONE_OF(2, O_TRUNC)}},
+    {SCMP_SYS(setpriority), 2, {WHEN_EQUAL(0, PRIO_PROCESS), WHEN_EQUAL(1, 0)}},
 };
 
 /* Each end has one of a pair of sockets, which it was given through a socket that is there from the

@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
@@ -474,6 +475,13 @@ try_io_uring(struct world *world)
     return outcome(syscall(SYS_io_uring_setup, 1, NULL));
 }
 
+static int
+try_priority_of_parent(struct world *world)
+{
+    (void)world;
+    return outcome(setpriority(PRIO_PROCESS, (id_t)getppid(), 19));
+}
+
 /* If this fails, an intruder in a daemon can change files, run code of its own or reach further. */
 static void
 test_needless_calls_are_denied(void **state)
@@ -504,6 +512,7 @@ test_needless_calls_are_denied(void **state)
         try_fast_open_messages,
         try_io_uring,
         try_second_listener,
+        try_priority_of_parent,
     };
 
     (void)state;

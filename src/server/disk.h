@@ -6,9 +6,25 @@
 #ifndef SERVER_DISK_H
 #define SERVER_DISK_H
 
+#include "base/log.h"
 #include "checkpoint/earlier.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/outline.h"
+
+/* Processor time, by part. */
+struct lane_disk_cost {
+    uint64_t copy_ns;  /* in write(): the lane waits for that */
+    uint64_t room_ns;  /* memory for copies */
+    uint64_t check_ns; /* checksums, and comparing with what is there */
+    uint64_t write_ns;
+};
+
+/* What is coming, as far as the lane knows. */
+struct lane_disk_load {
+    uint64_t bytes;
+    uint64_t room;      /* of them, so many wait for the disk at most */
+    size_t piece_bytes; /* of the largest piece */
+};
 
 /* What became of what was begun last. */
 struct lane_disk_news {
@@ -18,17 +34,24 @@ struct lane_disk_news {
     bool done;                            /* finished, and all of it is on the disk: */
     const struct psi_manifest_file *sums; /* `earlier` settled */
     const uint64_t *bytes; /* both one for each file, borrowed until the next begin() or drop() */
+    struct lane_disk_cost cost;
 };
 
 /* Nothing here waits for a disk. The lane is woken when there is news. */
 struct lane_disk {
     void *self;
-    void (*begin)(void *self, const struct psi_part_order *order);
-    void (*write)(void *self, enum psi_checkpoint_kind kind, uint64_t at, void *data,
-                  size_t bytes); /* takes data, from malloc() */
-    void (*finish)(void *self);  /* that was all */
-    void (*drop)(void *self);    /* what was begun is given up; nothing: is fine */
+    void (*begin)(void *self, const struct psi_part_order *order,
+                  const struct lane_disk_load *load);
+    void (*write)(
+        void *self, enum psi_checkpoint_kind kind, uint64_t at, const void *data,
+        size_t bytes); /* copies data; without memory for that, look() says that it failed */
+    void (*finish)(void *self); /* that was all */
+    void (*drop)(void *self);   /* what was begun is given up; nothing: is fine */
     void (*look)(void *self, struct lane_disk_news *news_p);
 };
+
+/* A line on what so many bytes have cost. */
+void disk_tell_cost(const struct psi_log *log, uint64_t step, uint64_t bytes,
+                    const struct lane_disk_cost *cost);
 
 #endif

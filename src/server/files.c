@@ -21,19 +21,23 @@
 #include <string.h>
 #include <time.h>
 
+#include <sys/resource.h>
+
 #include "base/fail.h"
 #include "checkpoint/part.h"
+#include "server/copies.h"
 
 enum {
     HANGS_S = 10, /* a call of the system that takes so long: nothing else is given to the disk */
     LEAVE_S = 5,  /* so long is waited for it in the end */
+    NICE = 10,    /* the lane, which trains, goes first where cores are few */
 };
 
 struct piece {
     struct piece *next;
     enum psi_checkpoint_kind kind;
     uint64_t at;
-    void *data;
+    struct copy *copy;
     size_t bytes;
 };
 
@@ -54,6 +58,7 @@ struct lane_files {
     struct psi_part_order order; /* token 0: nothing was begun */
     struct piece *first;
     struct piece **end;
+    struct copies copies;
     bool finish; /* no piece follows */
     bool over;   /* done, or failed */
     struct lane_disk_news news;
@@ -65,22 +70,22 @@ struct lane_files {
     uint64_t open; /* of which epoch the writer is; 0: it is not open */
 };
 
-static void
-free_piece(struct piece *piece)
-{
-    free(piece->data);
-    free(piece);
-}
-
-/* The mutex is held. */
+/* The mutex is held. What waits in the queue is freed here: the thread may be held up by the disk. */
 static void
 clear(struct lane_files *files)
 {
+    struct copy *copy;
+
     while (files->first != NULL) {
         struct piece *piece = files->first;
 
         files->first = piece->next;
-        free_piece(piece);
+        copies_give(&files->copies, piece->copy);
+        free(piece);
+    }
+    copies_expect_nothing(&files->copies);
+    while ((copy = copies_take_idle(&files->copies)) != NULL) {
+        copy_free(copy);
     }
     files->end = &files->first;
     files->epoch++;
@@ -103,6 +108,16 @@ close_writer(struct lane_files *files)
         psi_part_writer_fini(&files->writer);
         files->open = 0;
     }
+}
+
+/* Of a processor, by the thread that asks. */
+static uint64_t
+used_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 static uint64_t
@@ -140,6 +155,7 @@ tell(struct lane_files *files, uint64_t epoch, psd_status status, const struct p
         files->news.failed = true;
         files->over = true;
         snprintf(files->news.text, sizeof(files->news.text), "%.250s", err->text);
+        copies_expect_nothing(&files->copies);
     }
     files->wake(files->owner);
 }
@@ -176,13 +192,16 @@ write_piece(struct lane_files *files, struct piece *piece)
         status = open_writer(files, epoch, &order, &err);
     }
     if (status == PSD_OK) {
-        status =
-            psi_part_write(&files->writer, piece->kind, piece->at, piece->data, piece->bytes, &err);
+        status = psi_part_write(&files->writer, piece->kind, piece->at, copy_memory(piece->copy),
+                                piece->bytes, &err);
     }
-    free_piece(piece);
     come_back(files);
+    copies_give(&files->copies, piece->copy);
+    free(piece);
     if (files->epoch == epoch) {
         files->news.written += size;
+        files->news.cost.check_ns = files->writer.check_ns;
+        files->news.cost.write_ns = files->writer.write_ns;
     }
     tell(files, epoch, status, &err);
 }
@@ -239,15 +258,51 @@ close_dropped(struct lane_files *files)
     come_back(files);
 }
 
+/* Memory for copies that are coming. The mutex is given up meanwhile. */
+static void
+make_room(struct lane_files *files, size_t bytes)
+{
+    const uint64_t epoch = files->epoch;
+    const uint64_t begin_ns = used_ns();
+    struct copy *copy;
+
+    leave(files);
+    copy = copy_make(bytes, true);
+    come_back(files);
+    if (copy == NULL) {
+        copies_expect_nothing(&files->copies); /* the lane tries once more, and tells */
+    } else {
+        copies_add(&files->copies, copy);
+    }
+    if (files->epoch == epoch) {
+        files->news.cost.room_ns += used_ns() - begin_ns;
+    }
+}
+
+static void
+free_idle(struct lane_files *files, struct copy *copy)
+{
+    leave(files);
+    copy_free(copy);
+    come_back(files);
+}
+
 static void *
 run(void *argument)
 {
     struct lane_files *files = argument;
+    struct copy *copy;
+    size_t bytes;
 
+    (void)setpriority(PRIO_PROCESS, 0, NICE); /* of this thread; refused: it is lower already */
     pthread_mutex_lock(&files->mutex);
     while (!files->stop) {
         if (files->open != 0 && (files->open != files->epoch || files->over)) {
             close_dropped(files);
+        } else if ((bytes = copies_wants(&files->copies)) > 0) {
+            make_room(files, bytes);
+        } else if ((copy = copies_take_idle(&files->copies)) != NULL) {
+            free_idle(files, copy);
         } else if (files->first != NULL && !files->over) {
             write_piece(files, files->first);
         } else if (files->finish && !files->over) {
@@ -264,13 +319,14 @@ run(void *argument)
 /* ---------------------------------------------------------------------------- from the lane --- */
 
 static void
-files_begin(void *self, const struct psi_part_order *order)
+files_begin(void *self, const struct psi_part_order *order, const struct lane_disk_load *load)
 {
     struct lane_files *files = self;
 
     pthread_mutex_lock(&files->mutex);
     clear(files);
     files->order = *order;
+    copies_expect(&files->copies, load->bytes, load->room, load->piece_bytes);
     if (files->busy_ns != 0 && now_ns() - files->busy_ns >= HANGS_S * 1000000000ull) {
         files->news.failed = true;
         files->over = true;
@@ -287,29 +343,60 @@ files_begin(void *self, const struct psi_part_order *order)
                      strerror(errno));
         }
     }
+    pthread_cond_signal(&files->asked); /* it makes room */
     pthread_mutex_unlock(&files->mutex);
 }
 
+/* The mutex is held. */
 static void
-files_write(void *self, enum psi_checkpoint_kind kind, uint64_t at, void *data, size_t bytes)
+append(struct lane_files *files, struct piece *piece)
+{
+    *files->end = piece;
+    files->end = &piece->next;
+    pthread_cond_signal(&files->asked);
+}
+
+/* The mutex is held. */
+static void
+drop_copy(struct lane_files *files, struct copy *copy, size_t made_bytes)
+{
+    if (copy != NULL) {
+        copies_give(&files->copies, copy);
+    } else {
+        copies_not_made(&files->copies, made_bytes);
+    }
+}
+
+static void
+files_write(void *self, enum psi_checkpoint_kind kind, uint64_t at, const void *data, size_t bytes)
 {
     struct lane_files *files = self;
     struct piece *piece = malloc(sizeof(*piece));
+    const uint64_t begin_ns = used_ns();
+    struct copy *copy;
+    size_t made_bytes;
 
     pthread_mutex_lock(&files->mutex);
-    if (piece == NULL || files->over) {
-        free(data);
+    copy = copies_take(&files->copies, bytes, &made_bytes);
+    pthread_mutex_unlock(&files->mutex);
+    copy = copy != NULL ? copy : copy_make(made_bytes, false);
+    if (copy != NULL) {
+        memcpy(copy_memory(copy), data, bytes);
+    }
+    pthread_mutex_lock(&files->mutex);
+    if (piece != NULL && copy != NULL && !files->over) {
+        *piece = (struct piece){.kind = kind, .at = at, .copy = copy, .bytes = bytes};
+        append(files, piece);
+        files->news.cost.copy_ns += used_ns() - begin_ns;
+    } else {
+        drop_copy(files, copy, made_bytes);
         free(piece);
         if (!files->over) {
             files->news.failed = true;
             files->over = true;
-            snprintf(files->news.text, sizeof(files->news.text), "no memory");
+            snprintf(files->news.text, sizeof(files->news.text),
+                     "no memory for a copy of %zu bytes", bytes);
         }
-    } else {
-        *piece = (struct piece){.kind = kind, .at = at, .data = data, .bytes = bytes};
-        *files->end = piece;
-        files->end = &piece->next;
-        pthread_cond_signal(&files->asked);
     }
     pthread_mutex_unlock(&files->mutex);
 }

@@ -31,6 +31,7 @@ struct bed {
 };
 
 static const uint64_t sizes[PSI_CHECKPOINT_DATA_FILES] = {BYTES, BYTES};
+static const struct lane_disk_load load = {.bytes = BYTES, .room = BYTES, .piece_bytes = BYTES / 2};
 static const struct psi_part_order order = {
     .token = TOKEN, .generation = 1, .bytes = {BYTES, BYTES}};
 
@@ -79,7 +80,9 @@ stop(struct bed *bed)
 static void
 write_piece(struct bed *bed, uint64_t at)
 {
-    bed->disk->write(bed->disk->self, PSI_CHECKPOINT_PARAMS, at, calloc(1, BYTES / 2), BYTES / 2);
+    static const char zeros[BYTES / 2];
+
+    bed->disk->write(bed->disk->self, PSI_CHECKPOINT_PARAMS, at, zeros, BYTES / 2);
 }
 
 static struct lane_disk_news
@@ -134,7 +137,7 @@ test_what_is_given_up_takes_no_space(void **state)
 
     (void)state;
     start(&bed);
-    bed.disk->begin(bed.disk->self, &order);
+    bed.disk->begin(bed.disk->self, &order, &load);
     write_piece(&bed, 0);
     assert_int_equal(wait_for_news(&bed).written, BYTES / 2);
     bed.disk->drop(bed.disk->self);
@@ -171,14 +174,14 @@ test_a_disk_that_hangs_holds_nobody_up(void **state)
     assert_int_equal(sem_init(&comes_back, 0, 0), 0);
     bed.system = &disk;
     start_with(&bed);
-    bed.disk->begin(bed.disk->self, &order);
+    bed.disk->begin(bed.disk->self, &order, &load);
     write_piece(&bed, 0);
     write_piece(&bed, BYTES / 2);
     while (sem_wait(&hanging) != 0) {
     }
     bed.disk->drop(
         bed.disk->self); /* the address sanitizer sees whether the second piece is freed */
-    bed.disk->begin(bed.disk->self, &order);
+    bed.disk->begin(bed.disk->self, &order, &load);
     bed.disk->look(bed.disk->self, &news);
     assert_false(news.failed || news.done || news.written > 0);
     sem_post(&comes_back);
@@ -209,12 +212,12 @@ test_what_has_failed_takes_no_space(void **state)
     (void)state;
     start(&bed);
     other.token = TOKEN + 1; /* nobody has made that */
-    bed.disk->begin(bed.disk->self, &other);
+    bed.disk->begin(bed.disk->self, &other, &load);
     write_piece(&bed, 0);
     news = wait_for_news(&bed);
     assert_true(news.failed);
     assert_non_null(strstr(news.text, "which the master has made there: No such file"));
-    bed.disk->begin(bed.disk->self, &order);
+    bed.disk->begin(bed.disk->self, &order, &load);
     write_piece(&bed, 0);
     write_piece(&bed, BYTES / 2);
     bed.disk->finish(bed.disk->self);

@@ -147,27 +147,19 @@ chunk_bytes(const struct chunk *chunk)
     return psi_chunk_elements(spec->count, chunk->index) * psi_spec_all_parts_bytes(spec);
 }
 
-/* One part of the chunk, as it is now. False: no memory. */
-static bool
+/* One part of the chunk, as it is now. */
+static void
 hand_over_part(struct lane *lane, const struct chunk *chunk, unsigned part)
 {
     const struct store_piece piece = chunk_part(chunk, part);
     const uint64_t first =
         psi_chunk_first(chunk->index) * psi_spec_part_bytes(&chunk->table->spec, part);
-    void *copy;
 
-    if (piece.bytes == 0) {
-        return true;
+    if (piece.bytes > 0) {
+        disk_of(lane)->write(disk_of(lane)->self, psi_saved_kind(part),
+                             chunk->table->order->begin[part] + first, piece.base, piece.bytes);
+        lane->snapshot->given += piece.bytes;
     }
-    copy = malloc(piece.bytes);
-    if (copy == NULL) {
-        return false;
-    }
-    memcpy(copy, piece.base, piece.bytes);
-    disk_of(lane)->write(disk_of(lane)->self, psi_saved_kind(part),
-                         chunk->table->order->begin[part] + first, copy, piece.bytes);
-    lane->snapshot->given += piece.bytes;
-    return true;
 }
 
 static void
@@ -183,10 +175,7 @@ hand_over(struct lane *lane, struct chunk *chunk)
         written->updates = chunk->updates;
     }
     for (unsigned part = 0; part < PSI_PARTS_MAX && !snapshot->failed; part++) {
-        if (!hand_over_part(lane, chunk, part)) {
-            fail(lane, "table %s: no %zu bytes for a copy of a chunk", chunk->table->spec.name,
-                 chunk_bytes(chunk));
-        }
+        hand_over_part(lane, chunk, part);
     }
 }
 
@@ -273,7 +262,19 @@ highest(const struct lane *lane)
 }
 
 static void
-begin_table(struct lane *lane, struct psi_order_table *order)
+add_to_load(const struct chunk *chunk, struct lane_disk_load *load)
+{
+    for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
+        const size_t bytes = psi_chunk_elements(chunk->table->spec.count, chunk->index) *
+                             psi_spec_part_bytes(&chunk->table->spec, part);
+
+        load->bytes += bytes;
+        load->piece_bytes = bytes > load->piece_bytes ? bytes : load->piece_bytes;
+    }
+}
+
+static void
+begin_table(struct lane *lane, struct psi_order_table *order, struct lane_disk_load *load)
 {
     struct snapshot *snapshot = lane->snapshot;
     struct table *table = table_find(lane, order->id);
@@ -287,6 +288,7 @@ begin_table(struct lane *lane, struct psi_order_table *order)
 
         chunk->due = true;
         snapshot->left++;
+        add_to_load(chunk, load);
         if (!psi_spec_synchronous(&table->spec)) {
             snapshot->alone_waits = true;
         } else if (chunk->clock.version == snapshot->step) {
@@ -332,6 +334,7 @@ begin(struct lane *lane, uint64_t number, uint64_t step, const struct psi_order 
     struct psi_written_table *written = calloc(order->tables, sizeof(*written));
     struct psi_part_order part = {
         .token = order->token, .generation = order->generation, .after = order->after};
+    struct lane_disk_load load = {0};
 
     if (snapshot == NULL || written == NULL) {
         free(snapshot);
@@ -350,11 +353,12 @@ begin(struct lane *lane, uint64_t number, uint64_t step, const struct psi_order 
     snapshot->taken_ns = psi_now_ns(lane->env);
     lane->snapshot = snapshot;
     memcpy(part.bytes, order->bytes, sizeof(part.bytes));
-    disk_of(lane)->begin(disk_of(lane)->self, &part);
     for (uint32_t i = 0; i < order->tables; i++) {
         written[i].id = order->table[i].id;
-        begin_table(lane, &snapshot->order.table[i]);
+        begin_table(lane, &snapshot->order.table[i], &load);
     }
+    load.room = snapshot->room;
+    disk_of(lane)->begin(disk_of(lane)->self, &part, &load);
     psi_log(&lane->log, PSI_LOG_DEBUG, "CHECKPOINT-ORDERED", "step %llu, %u tables",
             (unsigned long long)step, order->tables);
 }
@@ -506,6 +510,7 @@ tell_all(const struct lane *lane, const struct lane_disk_news *news)
         }
     }
     snapshot->told = tell(lane, snapshot->number, snapshot->step, &written);
+    disk_tell_cost(&lane->log, snapshot->step, snapshot->given, &news->cost);
 }
 
 /* Rounds that waited for room go on. */

@@ -270,10 +270,11 @@ lane_drop(void *self)
 }
 
 static void
-lane_begin(void *self, const struct psi_part_order *order)
+lane_begin(void *self, const struct psi_part_order *order, const struct lane_disk_load *load)
 {
     struct lane_side *side = self;
 
+    (void)load;
     lane_drop(side);
     side->token = order->token;
     side->number = order->generation;
@@ -284,13 +285,15 @@ lane_begin(void *self, const struct psi_part_order *order)
 }
 
 static void
-lane_write(void *self, enum psi_checkpoint_kind kind, uint64_t at, void *data, size_t bytes)
+lane_write(void *self, enum psi_checkpoint_kind kind, uint64_t at, const void *data, size_t bytes)
 {
     struct lane_side *side = self;
     struct piece *piece = calloc(1, sizeof(*piece));
+    void *copy = malloc(bytes);
 
-    psi_assert(piece != NULL);
-    *piece = (struct piece){.kind = kind, .at = at, .data = data, .bytes = bytes};
+    psi_assert(piece != NULL && copy != NULL);
+    memcpy(copy, data, bytes);
+    *piece = (struct piece){.kind = kind, .at = at, .data = copy, .bytes = bytes};
     *side->end = piece;
     side->end = &piece->next;
     lane_go_on(side);
