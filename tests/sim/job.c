@@ -1048,18 +1048,22 @@ came_too_late(const struct job *job, const struct worker *worker)
 
 /*
  * Where a job may grow and ranks are given as workers come, one that joins may take the rank of a dead one;
- * that one's own replacement then waits for a rank until all is over. As many as began have finished all the same.
+ * that one's own replacement then waits for a rank until all is over. Or the one that was given up for dead
+ * wakes up then, and finds no master. As many as began have finished all the same.
  */
 static bool
 newcomer_has_its_rank(const struct job *job, const struct worker *worker)
 {
+    const struct psd_error *error = worker_error(worker);
     uint32_t finished = 0;
 
     for (uint32_t i = 0; i < job->plan.workers; i++) {
         finished += worker_done(job->worker[i]);
     }
     return plan_is_elastic(&job->plan) && job->plan.auto_rank &&
-           finished >= job->plan.start_workers && worker_error(worker)->status == PSD_ERR_REFUSED;
+           finished >= job->plan.start_workers &&
+           (error->status == PSD_ERR_REFUSED ||
+            (worker_was_lost(worker) && strncmp(error->text, "master", 6) == 0));
 }
 
 /* A worker that did not get to the end was told why, by name. */
