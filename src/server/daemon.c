@@ -120,7 +120,8 @@ linger(struct lane_thread *self)
 /*
  * With a worker here for every core, no core is left for lanes alone. Threads that look before they
  * sleep seem busy to the scheduler, so it would leave two lanes on one core for long: from now on,
- * and for good, each lane keeps to its share of the cores. With fewer workers it is better to roam.
+ * and for good, each lane keeps to its share of the cores, and tells its copy of many changes at once. With
+ * fewer workers it is better to roam.
  */
 static void
 settle_down(struct lane_thread *self)
@@ -129,6 +130,7 @@ settle_down(struct lane_thread *self)
 
     if (!self->settled && psi_loop_neighbours(self->loop) >= process->cores) {
         self->settled = true;
+        lane_share_cores(self->lane);
         psi_cores_keep_to_share((uint32_t)(self - process->lane) % process->lanes, process->lanes);
     }
 }

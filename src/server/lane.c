@@ -575,6 +575,12 @@ lane_next_ns(const struct lane *lane)
                : next_ns;
 }
 
+void
+lane_share_cores(struct lane *lane)
+{
+    lane->shares_cores = true;
+}
+
 bool
 lane_has_joined(const struct lane *lane)
 {

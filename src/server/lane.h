@@ -48,6 +48,10 @@ bool lane_has_joined(const struct lane *lane);
 /* It has finished, and is not destroyed yet: nobody is to find it any more. */
 void lane_hang_up(struct lane *lane);
 
+/* From now on, no core is left for lanes alone. A copy that was told of each change at once would take our core
+ * from us for each: it is told of many together. */
+void lane_share_cores(struct lane *lane);
+
 /* A signal: tells the master and ends. */
 void lane_stop(struct lane *lane, int exit_code, const char *reason);
 

@@ -255,6 +255,55 @@ test_a_round_is_told_when_the_copy_has_it(void **state)
     stop(&two);
 }
 
+/* Says it, and the lane's turn is not over. */
+static void
+push_in_one_turn(const struct two *two, uint32_t rank, uint64_t step)
+{
+    static const float gradient[ELEMENTS] = {1, 2, 3, 4};
+    const struct peer *worker = two->owner->worker[rank];
+    const struct psi_frame frame = {.type = PSI_FRAME_PUSH,
+                                    .dtype = PSD_F32,
+                                    .view = two->owner->view,
+                                    .rank = (uint16_t)worker->rank,
+                                    .incarnation = worker->incarnation,
+                                    .seq = (uint32_t)step + 1,
+                                    .step = step,
+                                    .table = TABLE,
+                                    .request = (uint32_t)step + 1,
+                                    .payload_bytes = BYTES};
+    uint8_t head[PSI_FRAME_BYTES];
+
+    psi_frame_encode(&frame, head);
+    world_feed(worker->line, head, sizeof(head));
+    world_feed(worker->line, (const uint8_t *)gradient, BYTES);
+}
+
+/* If this fails, a copy on cores that are few takes its owner's core for every change, or hears of none: workers
+ * wait for ever. */
+static void
+test_where_cores_are_few_changes_go_together(void **state)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+
+    (void)state;
+    settle(&two);
+    open_kind(two.owner, 0, PSD_INIT_ZERO);
+    settle(&two);
+    push_in_one_turn(&two, 0, 0);
+    push_in_one_turn(&two, 1, 0);
+    assert_int_equal(to_copy(&two, 1000), 1); /* with a core for itself the copy works at once */
+    settle(&two);
+    lane_share_cores(two.owner->lane);
+    push_in_one_turn(&two, 0, 1);
+    push_in_one_turn(&two, 1, 1);
+    assert_int_equal(chunk_of(two.owner)->clock.version, 2);
+    assert_int_equal(to_copy(&two, 1000), 0); /* there may be more in this turn */
+    world_settle(&two.owner->world);
+    assert_int_equal(to_copy(&two, 1000), 1);
+    assert_same(&two);
+    stop(&two);
+}
+
 /* If this fails, what a server's copy answers it is missing from the queue that people see: that line is no worker's. */
 static void
 test_what_waits_for_another_server_is_counted(void **state)
@@ -1110,6 +1159,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_round_is_told_when_the_copy_has_it),
+        cmocka_unit_test(test_where_cores_are_few_changes_go_together),
         cmocka_unit_test(test_what_waits_for_another_server_is_counted),
         cmocka_unit_test(test_a_copy_that_comes_later_joins_by_and_by),
         cmocka_unit_test(test_only_the_master_lets_a_lane_go_alone),

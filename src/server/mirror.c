@@ -16,7 +16,7 @@
 #include "rpc/post.h"
 #include "server/state.h"
 
-enum { ACK_BYTES = 1 << 20 };
+enum { ACK_BYTES = 2 << 20 }; /* a word for less would wake the owner more often */
 
 /* ---- beginning and ending ------------------------------------------------------------------ */
 

@@ -17,6 +17,7 @@
 enum {
     JOINING_BYTES = 64 << 20, /* more than that, and a chunk that is not PAIRED begins anew */
     CHANGES_MAX = 3,          /* of a chunk on their way; more of them go as one whole chunk */
+    GATHER_BYTES = 2 << 20,   /* so much goes together where the copy would take our core from us */
 };
 
 /* So much is on its way that what is not PAIRED had better begin anew, later. */
@@ -93,5 +94,8 @@ pair_changed(struct lane *lane, struct chunk *chunk, const struct closed_round *
     parcel->is_change = chunk->copy.mode == COPY_PAIRED;
     chunk->copy.waiting += parcel->is_change;
     chunk->copy.last = pair_enqueue(lane, parcel);
-    pair_pump(lane); /* the copy works while this lane does */
+    lane->pair->gathered += parcel->bytes;
+    if (!lane->shares_cores || lane->pair->gathered >= GATHER_BYTES) {
+        pair_pump(lane); /* the copy works while this lane does */
+    }
 }

@@ -99,6 +99,7 @@ pair_pump(struct lane *lane)
 {
     struct pair *pair = lane->pair;
 
+    pair->gathered = 0;
     while (pair->unsent != NULL && pair->is_met && !pair->is_broken &&
            pair->peer.state == PSI_PEER_UP &&
            pair->peer.conn->ops->queued_bytes(pair->peer.conn) < SEND_QUEUE_BYTES &&

@@ -94,6 +94,7 @@ struct pair {
     uint64_t view;         /* this one has the view of the lane ... */
     bool view_comes;       /* ... or it is just being taken */
     uint64_t bytes;        /* of all parcels */
+    uint64_t gathered;     /* ... of changes that came since parcels were last sent */
     struct sum_slots slots;
     uint64_t heard_ns; /* when it last had something, or there was nothing to be had */
     uint64_t warn_ns;  /* when to say next that it is slow */

@@ -299,6 +299,7 @@ struct lane {
     struct lane_name standby; /* who it is while it has no place */
     struct pair *pair;        /* owned; NULL: it has no copy */
     bool goes_alone;          /* ... from the next tick on */
+    bool shares_cores;        /* no core is left for lanes alone: lane_share_cores() */
     struct mirror *mirror;    /* owned; NULL: it is no copy */
     uint64_t promoted;        /* by this number it was one, and has been given the place; 0: no */
     uint32_t copied_view;     /* ... the view that its owner had */
