@@ -123,17 +123,24 @@ values_at(const struct worker *worker, unsigned flight, unsigned index, enum wha
                                           : worker->flight[flight].cargo[index].values;
 }
 
-/* The operation has brought what it was to bring. */
-void
-train_viewed(struct worker *worker, const struct record *record, const struct psd_op *op)
+static void
+copy_view(struct worker *worker, const struct record *record, const struct psi_transfer *transfer)
 {
     const struct held *held = &worker->held[record->table];
     const size_t element_bytes = psi_dtype_bytes(plan_of(worker)->table[record->table].dtype);
-    const size_t offset = op->transfer.first * element_bytes;
+    const size_t offset = transfer->first * element_bytes;
 
-    if (op->transfer.to_view) {
-        memcpy(worker->flight[record->flight].cargo[record->table].values + offset,
-               psi_table_view(held->table)->base + offset, op->transfer.count * element_bytes);
+    memcpy(worker->flight[record->flight].cargo[record->table].values + offset,
+           psi_table_view(held->table)->base + offset, transfer->count * element_bytes);
+}
+
+/* The operation has brought what it was to bring. A sum that stays in this process was there at once, and
+ * that of a later step may have come since. */
+void
+train_viewed(struct worker *worker, const struct record *record, const struct psd_op *op)
+{
+    if (op->transfer.to_view && !plan_is_lone(plan_of(worker), record->table)) {
+        copy_view(worker, record, &op->transfer);
     }
 }
 
@@ -176,6 +183,9 @@ transfer(struct worker *worker, unsigned flight, unsigned index, enum what what,
 
         record->step = args.step;
         record->number = cargo->number;
+        if (args.to_view && plan_is_lone(plan_of(worker), index)) {
+            copy_view(worker, record, &op->transfer);
+        }
     }
 }
 
