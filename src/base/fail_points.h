@@ -57,6 +57,10 @@
     X(server_copy_eligible, "the copy has heard that it lacks nothing")                                                \
     X(server_copy_promoted, "a copy has been given the place; it hears its owner no more")                             \
     X(server_place_taken, "a lane that stood by has the name of a lost one; the master does not know that it knows")   \
+    X(server_give_ordered, "a lane is to hand its place over to its copy; it has not begun to")                        \
+    X(server_place_handed, "a lane has queued for its copy that the place is the copy's")                              \
+    X(server_copy_given, "the copy has heard that the place is its own; it has not taken it")                          \
+    X(server_place_given, "the copy has the name of the lane that gave it the place; the master does not know")        \
     X(server_stands_by, "a server that came back stands by, because its copy has its place")                           \
     /* results that are held, chunks that are adopted */                                                               \
     X(server_hold_begun, "a result is with nobody, and is held from now on")                                           \
@@ -117,6 +121,8 @@
     X(master_pair_ended, "a server was told to go on alone")                                                           \
     X(master_promotion_ordered_one, "one lane of a copy was given its place; others were not")                         \
     X(master_promotion_ordered, "all lanes of a copy were given their places; none has come")                          \
+    X(master_move_ordered, "a lane was told to hand its place over")                                                   \
+    X(master_move_taken, "a copy is here for a place that was handed over; the lane that gave it does not know")       \
     X(master_promotion_complete, "all lanes of a copy are here by their new names; no view has them")                  \
     /* the master: another life */                                                                                     \
     X(master_rebuild_begun, "a master that returned has met its first member")                                         \

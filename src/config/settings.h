@@ -45,7 +45,7 @@ enum psi_failover { PSI_FAILOVER_AUTO, PSI_FAILOVER_OFF };
 /* Copies of what servers hold: so many, or as who starts the job finds right. */
 enum psi_replicas { PSI_REPLICAS_0, PSI_REPLICAS_1, PSI_REPLICAS_AUTO };
 
-enum { PSI_KNOBS = 31, PSI_COPY_THREADS_MAX = 64 };
+enum { PSI_KNOBS = 34, PSI_COPY_THREADS_MAX = 64 };
 
 /*
  * The values. Enums and booleans are numbers too, so that one table can describe them all.
@@ -61,7 +61,9 @@ struct psi_settings {
     uint32_t server_silence_ms; /* 0: as dead_heartbeats says */
     uint32_t server_wait_ms;
     uint32_t server_return_ms;
-    uint32_t replicas; /* enum psi_replicas */
+    uint32_t replicas;    /* enum psi_replicas */
+    uint32_t max_servers; /* 0: they do not come and go */
+    uint32_t move_mib_per_s;
     uint32_t master_grace_ms;
     uint32_t start_timeout_ms;
     uint32_t op_timeout_ms;
@@ -71,6 +73,7 @@ struct psi_settings {
     uint32_t max_workers; /* 0: none may join */
     uint32_t min_workers; /* 0: all begin together, and any number goes on */
     uint32_t lanes;
+    uint32_t standby_lanes; /* 0: as many as lanes, or twice */
     uint32_t slot_pool_mib;
     uint32_t memory_max_mib;
     uint32_t kernel;           /* enum psi_kernel */

@@ -358,20 +358,21 @@ harden(const struct process *process, const struct server_options *options)
         &(struct psi_harden_args){.on = options->harden,
                                   .role = PSI_HARDEN_SERVER,
                                   .connect_port = process->master.port,
-                                  .connects_to_servers = options->replicas > 0,
+                                  .connects_to_servers = options->replicas > 0 || options->moves,
                                   .master_file = options->master_file,
-                                  .shares_with_servers = options->replicas > 0 && options->lends,
+                                  .shares_with_servers =
+                                      (options->replicas > 0 || options->moves) && options->lends,
                                   .checkpoint = options->checkpoint,
                                   .lookup = process->master_found ? NULL : process->master.host},
         process->log);
 }
 
-/* As many stand by as there are places. Where they are copies as well, twice as many: when one of
- * three servers is gone, each of the others has half of its places, and of its copies. */
+/* If nothing else is said, as many stand by as there are places. Where they are copies as well, twice as
+ * many: when one of three servers is gone, each of the others has half of its places, and of its copies. */
 static uint32_t
 count_threads(const struct server_options *options)
 {
-    return (options->replicas > 0 ? 3 : 2) * options->lanes;
+    return options->lanes + options->standby_lanes;
 }
 
 /* Every lane listens before the first one runs: between the two the process is hardened, and its

@@ -87,51 +87,6 @@ hello(void *owner, struct psi_hello *hello_p)
     snprintf(hello_p->address, sizeof(hello_p->address), "%s", lane->address);
 }
 
-/* More entries of `size` bytes each: `from` of them are there, the others are 0. */
-static bool
-grow(void **entries_p, size_t size, uint32_t from, uint32_t to)
-{
-    void *grown = realloc(*entries_p, to * size);
-
-    if (grown == NULL) {
-        return false;
-    }
-    memset((char *)grown + from * size, 0, (to - from) * size);
-    *entries_p = grown;
-    return true;
-}
-
-#define GROW(entries, from, to) grow((void **)&(entries), sizeof(*(entries)), from, to)
-
-/* Room for so many ranks in all that is kept of a rank; tables make theirs when they are opened. */
-psd_status
-lane_grow(struct lane *lane, uint32_t to)
-{
-    const uint32_t from = lane->rows;
-
-    if (from == to && lane->view.worker != NULL) {
-        return PSD_OK; /* it has been a copy */
-    }
-    if (psi_view_init(&lane->view, to) != PSD_OK || !GROW(lane->sessions, from, to) ||
-        !GROW(lane->used, from, to) || !GROW(lane->leaves, from, to) ||
-        !GROW(lane->given, from, to) || !GROW(lane->copies, from, to) ||
-        !GROW(lane->waited_ns, from, to) || !GROW(lane->global.adders, from, to)) {
-        return PSD_ERR_NO_MEMORY;
-    }
-    lane->rows = to;
-    return PSD_OK;
-}
-
-void
-lane_take_name(struct lane *lane, uint32_t server, uint32_t index, uint32_t lanes)
-{
-    lane->config.memory_max = lane->config.memory_max * lane->config.lanes / lanes;
-    lane->config.pool_bytes = lane->config.pool_bytes * lane->config.lanes / lanes;
-    lane->config.server = server;
-    lane->config.lane = index;
-    lane->config.lanes = lanes;
-}
-
 /* Each worker gets an equal part of the pool, at least one chunk. */
 static void
 size_windows(struct lane *lane, uint32_t workers)
@@ -199,8 +154,9 @@ on_refused(void *owner, const struct psi_verdict *verdict)
 {
     struct lane *lane = owner;
 
-    if (verdict->status == PSD_ERR_STATE && !lane->joined && !lane->config.is_standby) {
-        lane->stands_by = true; /* its place has been taken by a copy of its last life */
+    if (verdict->status == PSD_ERR_STATE && !lane->config.is_standby) {
+        lane->stands_by =
+            true; /* another lane has its place: it was promoted, or it was given it */
         return;
     }
     lane_finish(lane,
@@ -336,6 +292,9 @@ on_frame(void *owner, const void *payload, size_t bytes, struct psd_error *err)
     case PSI_FRAME_PAIR:
         return lane->config.is_standby ? mirror_ordered(lane, payload, bytes, err)
                                        : pair_ordered(lane, payload, bytes, err);
+    case PSI_FRAME_GIVE_PLACE:
+        pair_give(lane, frame->seq);
+        return PSD_OK;
     case PSI_FRAME_UNPAIR:
         mirror_ended(lane, frame->seq);
         pair_ended(lane, frame->seq);
@@ -374,96 +333,8 @@ void
 lane_find_master(struct lane *lane)
 {
     lane->started_ns = psi_now_ns(lane->env);
+    lane->waiting_line_ns = lane->started_ns + WAITING_FIRST_MS * MS_NS;
     psi_master_link_start(&lane->master, lane->env, lane->master_address, &master_events, lane);
-}
-
-psd_status
-lane_create(struct psi_env *env, const struct lane_config *config, const struct psi_log *log,
-            struct lane **lane_p, struct psd_error *err)
-{
-    struct lane *lane = calloc(1, sizeof(*lane));
-    psd_status status;
-
-    if (lane == NULL) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "lane: no memory");
-    }
-    lane->env = env;
-    lane->log = *log;
-    lane->warnings.log = &lane->log;
-    lane->guests.events = &lane_guest_events;
-    lane->config = *config;
-    lane->standby = (struct lane_name){config->server, config->lane, config->lanes};
-    lane->frozen_rank = -1;
-    lane->joining_rank = -1;
-    lane->report_ns = UINT64_MAX;
-    lane->replicate = replicate_alone;
-    lane->life = env->ops->random(env) | 1;
-    psi_pool_init(&lane->parked, sizeof(struct parked));
-    lane->waiting_line_ns = psi_now_ns(env) + WAITING_FIRST_MS * MS_NS;
-    snprintf(lane->master_address, sizeof(lane->master_address), "%s", config->master_address);
-    lane->metrics = psi_metrics_create();
-    lane->scratch = aligned_alloc(64, STORE_SCRATCH_BYTES);
-    if (lane->metrics == NULL || lane->scratch == NULL) {
-        status = psi_fail(err, PSD_ERR_NO_MEMORY, "lane: no memory");
-        goto err_free_lane;
-    }
-    status = env->ops->listen(env, config->listen_address, &lane_listener_events, lane,
-                              &lane->listener, lane->address, err);
-    if (status != PSD_OK) {
-        goto err_free_lane;
-    }
-    lane_find_master(lane);
-    *lane_p = lane;
-    return PSD_OK;
-
-err_free_lane:
-    free(lane->scratch);
-    free(lane->metrics);
-    free(lane);
-    return status;
-}
-
-void
-lane_hang_up(struct lane *lane)
-{
-    psi_peer_close(&lane->master.peer);
-    pair_destroy(lane);
-    while (lane->guests.first != NULL) {
-        session_end((struct session *)lane->guests.first);
-    }
-    if (lane->listener != NULL) {
-        lane->env->ops->unlisten(lane->env, lane->listener);
-        lane->listener = NULL;
-    }
-}
-
-void
-lane_destroy(struct lane *lane)
-{
-    if (lane == NULL) {
-        return;
-    }
-    lane_hang_up(lane);
-    snapshot_drop(lane);
-    mirror_forget(lane);
-    tables_destroy(lane);
-    free(lane->table_of);
-    slot_pool_fini(&lane->pool);
-    psi_pool_fini(&lane->parked);
-    psi_view_fini(&lane->view);
-    journal_free(lane);
-    free(lane->sessions);
-    free(lane->used);
-    free(lane->leaves);
-    free(lane->given);
-    free(lane->copies);
-    global_step_fini(lane);
-    free(lane->scratch);
-    free(lane->telling);
-    free(lane->spans);
-    free(lane->waited_ns);
-    free(lane->metrics);
-    free(lane);
 }
 
 /* Until when the master has to be found. */
@@ -539,6 +410,9 @@ lane_tick(struct lane *lane)
     if (lane->mirror != NULL) {
         mirror_tick(lane);
     }
+    if (lane->mirror != NULL && lane->mirror->is_given) {
+        standby_take_over(lane);
+    }
     if (lane->rounds_due) {
         lane->rounds_due = false;
         rounds_try_close_all(lane);
@@ -569,8 +443,8 @@ lane_next_ns(const struct lane *lane)
 
         next_ns = pair_ns < next_ns ? pair_ns : next_ns;
     }
-    return lane->stands_by || tables_want_a_turn(lane) || lane->results_due || lane->leavers_due ||
-                   lane->rounds_due || snapshot_wants_a_turn(lane)
+    return lane->stands_by || lane->takes_place || tables_want_a_turn(lane) || lane->results_due ||
+                   lane->leavers_due || lane->rounds_due || snapshot_wants_a_turn(lane)
                ? 0
                : next_ns;
 }

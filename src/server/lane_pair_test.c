@@ -856,6 +856,95 @@ test_a_promoted_copy_that_is_refused_forgets(void **state)
     stop(&two);
 }
 
+/* ---- places that move ---------------------------------------------------------------------- */
+
+static void
+order_to_give(struct two *two)
+{
+    say(two->owner, two->owner->master,
+        (struct psi_frame){.type = PSI_FRAME_GIVE_PLACE, .seq = NUMBER}, NULL, 0);
+    settle(two);
+}
+
+/* If this fails, a lane that is told to hand its place over keeps it, or its copy takes it without all that it had, or tells
+ * workers what the copy will never know. */
+static void
+test_a_place_is_handed_over(void **state)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+    uint32_t server;
+    uint32_t lane;
+
+    (void)state;
+    open_kind(two.owner, 0, PSD_INIT_ZERO);
+    push(two.owner, 0, 0, 1, 1);
+    push(two.owner, 1, 0, 1, 2);
+    settle(&two);
+    order_to_give(&two);
+    assert_true(lane_took_place(two.copy->lane, &server, &lane));
+    assert_false(two.copy->lane->config.is_standby);
+    assert_int_equal(two.copy->lane->promoted, NUMBER);
+    assert_int_equal(chunk_of(two.copy)->clock.version, 1);
+    assert_true(is_acked(two.owner, 0));
+    push(two.owner, 0, 1, 2, 3); /* the lane does not know that it has lost it */
+    push(two.owner, 1, 1, 2, 4);
+    world_settle(&two.owner->world);
+    assert_false(is_acked(two.owner, 0)); /* and tells nobody */
+    assert_int_equal(chunk_of(two.owner)->clock.committed, 1);
+    refuse(two.owner, PSD_ERR_STATE);
+    assert_true(two.owner->lane->config.is_standby);
+    assert_null(two.owner->lane->tables);
+    assert_null(two.owner->lane->pair);
+    assert_int_equal(two.owner->lane->view.id, 0);
+    assert_int_equal(two.owner->lane->memory_used, 0);
+    stop(&two);
+}
+
+/* If this fails, a gradient of a worker that has left dies with a place that moves, and a sum lacks it. */
+static void
+test_what_nobody_gives_again_is_waited_for(void **state)
+{
+    const struct psi_view_table left = {.id = TABLE, .left_at = 2};
+    struct two two = pair_up(lane_bed_start_surviving(2));
+    uint32_t server;
+    uint32_t lane;
+
+    (void)state;
+    open_kind(two.owner, 0, PSD_INIT_ZERO);
+    push(two.owner, 0, 0, 1, 1);
+    push(two.owner, 1, 0, 1, 2);
+    settle(&two);
+    push(two.owner, 1, 1, 2, 3); /* of step 1; worker 0 has not given that */
+    settle(&two);
+    propose(two.owner, 1, true);
+    commit(two.owner, &left, 1, true);
+    settle(&two);
+    order_to_give(&two);
+    assert_false(lane_took_place(two.copy->lane, &server, &lane));
+    push(two.owner, 0, 1, 2, 4); /* the round closes */
+    settle(&two);
+    settle(&two);
+    assert_true(lane_took_place(two.copy->lane, &server, &lane));
+    assert_int_equal(chunk_of(two.copy)->clock.version, 2);
+    stop(&two);
+}
+
+/* If this fails, a copy takes a place because somebody said so before it had all. */
+static void
+test_a_copy_that_may_lack_something_takes_no_place(void **state)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+
+    (void)state;
+    open_kind(two.owner, 0, PSD_INIT_ZERO);
+    settle(&two);
+    two.copy->lane->mirror->is_eligible = false;
+    order_to_give(&two);
+    assert_true(two.copy->lane->config.is_standby);
+    assert_true(two.copy->lane->mirror->is_broken);
+    stop(&two);
+}
+
 /* The copy is given the place, and lets the master know; the view that it hears first has no worker 1. */
 static void
 take_place_without_worker_1(struct two *two)
@@ -1179,6 +1268,9 @@ main(void)
         cmocka_unit_test(test_many_changes_become_one),
         cmocka_unit_test(test_nothing_is_done_by_a_view_that_the_copy_lacks),
         cmocka_unit_test(test_a_promoted_copy_that_is_refused_forgets),
+        cmocka_unit_test(test_a_place_is_handed_over),
+        cmocka_unit_test(test_what_nobody_gives_again_is_waited_for),
+        cmocka_unit_test(test_a_copy_that_may_lack_something_takes_no_place),
         cmocka_unit_test(test_a_promoted_copy_says_who_is_missing),
         cmocka_unit_test(test_a_promoted_copy_misses_nobody_in_what_has_closed),
         cmocka_unit_test(test_a_promoted_copy_misses_nobody_who_never_came),

@@ -285,6 +285,13 @@ mirror_apply(struct lane *lane, const struct psi_frame *frame, const void *paylo
         lane->mirror->is_eligible = true;
         psi_fail_point(server_copy_eligible);
         return PSD_OK;
+    case PSI_FRAME_TAKE_PLACE:
+        if (!lane->mirror->is_eligible) {
+            return psi_fail(err, PSD_ERR_PROTOCOL, "TAKE_PLACE to a copy that may lack something");
+        }
+        lane->mirror->is_given = true;
+        psi_fail_point(server_copy_given);
+        return PSD_OK;
     default:
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s to a copy: not expected",
                         psi_frame_type_name(frame->type));

@@ -185,6 +185,10 @@ size_process(const struct given *given, const struct psi_settings *settings,
     if (options->lanes > PSI_LANES_MAX) {
         options->lanes = PSI_LANES_MAX;
     }
+    options->moves = settings->max_servers > 0;
+    options->standby_lanes = settings->standby_lanes != 0
+                                 ? settings->standby_lanes
+                                 : (settings->replicas > 0 ? 2 : 1) * options->lanes;
     options->memory_max = settings->memory_max_mib != 0 ? (uint64_t)settings->memory_max_mib << 20
                                                         : default_memory(servers);
     options->pool_bytes = (uint64_t)settings->slot_pool_mib << 20;

@@ -18,6 +18,8 @@ struct server_options {
     bool answered; /* -h or --version was given and answered: leave */
     uint32_t index;
     uint32_t lanes;
+    uint32_t standby_lanes;
+    bool moves;          /* places may come and go while the job runs */
     uint64_t memory_max; /* bytes, of the whole process */
     uint64_t pool_bytes; /* likewise */
     uint32_t start_timeout_ms;

@@ -24,6 +24,7 @@
 enum {
     SLOW_MS = 1000,       /* before a line about a copy that is slow, ... */
     SLOW_LINE_MS = 10000, /* ... and between two of them */
+    AGAIN_MS = 500,       /* before the copy that has the place is looked for */
 };
 
 bool
@@ -86,6 +87,9 @@ on_down(void *owner, struct psi_peer *peer, const struct psd_error *reason)
     psi_log(&lane->log, PSI_LOG_DEBUG, "COPY-CUT", "%s: %s", lane->pair->copy.address,
             reason->text);
     lane->pair->is_met = false;
+    if (lane->pair->has_given) { /* most likely it has the place, and listens to us no more */
+        lane->pair->again_ns = psi_now_ns(lane->env) + AGAIN_MS * MS_NS;
+    }
 }
 
 static void
@@ -239,6 +243,7 @@ begin(struct lane *lane, uint64_t number, const struct psi_pair *copy)
         return;
     }
     pair->number = number;
+    pair->rate = lane->master.peer.inbox.frame.step;
     pair->copy = *copy;
     pair->end = &pair->first;
     pair->waits_end = &pair->waits;
@@ -453,7 +458,9 @@ pair_tick(struct lane *lane, uint64_t now_ns)
         go_alone(lane);
         return;
     }
-    psi_peer_tick(&pair->peer, now_ns);
+    if (now_ns >= pair->again_ns) {
+        psi_peer_tick(&pair->peer, now_ns);
+    }
     look_at_silence(lane, now_ns);
     pair_send_snapshots(lane);
     become_eligible(lane);
@@ -466,15 +473,17 @@ pair_tick(struct lane *lane, uint64_t now_ns)
         pair->is_told = say(lane, PSI_FRAME_ELIGIBLE, NULL);
         psi_fail_point(server_pair_eligible_told);
     }
+    pair_give_look(lane);
 }
 
 uint64_t
 pair_next_ns(const struct lane *lane)
 {
     const struct pair *pair = lane->pair;
-    const uint64_t peer_ns = psi_peer_next_ns(&pair->peer);
+    uint64_t peer_ns = psi_peer_next_ns(&pair->peer);
     uint64_t next_ns = UINT64_MAX;
 
+    peer_ns = peer_ns < pair->again_ns ? pair->again_ns : peer_ns;
     if (lane->goes_alone) {
         return 0;
     }
@@ -485,6 +494,9 @@ pair_next_ns(const struct lane *lane)
         if (slow_ns < next_ns && pair->warn_ns < next_ns) {
             next_ns = slow_ns > pair->warn_ns ? slow_ns : pair->warn_ns;
         }
+    }
+    if (pair->alone > 0 && pair->rate > 0 && pair->is_met && pair->snapshot_ns < next_ns) {
+        next_ns = pair->snapshot_ns;
     }
     return peer_ns < next_ns ? peer_ns : next_ns;
 }

@@ -7,6 +7,8 @@
 #include "base/fail.h"
 #include "server/state.h"
 
+#define SECOND_NS UINT64_C(1000000000)
+
 enum {
     SNAPSHOT_BYTES = 8 << 20, /* on their way: changes queue up behind them */
 };
@@ -175,12 +177,33 @@ find_alone(const struct lane *lane)
     return NULL;
 }
 
+/* A place that moves takes its time: nobody waits for it, and workers have the network. */
+static bool
+may_send_snapshot(const struct lane *lane)
+{
+    const struct pair *pair = lane->pair;
+
+    return pair->alone > 0 && pair->bytes < SNAPSHOT_BYTES && pair->is_met && !pair->is_broken &&
+           (pair->rate == 0 || psi_now_ns(lane->env) >= pair->snapshot_ns);
+}
+
+static void
+count_snapshot(const struct lane *lane, size_t bytes)
+{
+    struct pair *pair = lane->pair;
+
+    if (pair->rate > 0) {
+        pair->snapshot_ns =
+            psi_now_ns(lane->env) + (uint64_t)((double)bytes / (double)pair->rate * SECOND_NS);
+    }
+}
+
 void
 pair_send_snapshots(struct lane *lane)
 {
     struct pair *pair = lane->pair;
 
-    while (pair->alone > 0 && pair->bytes < SNAPSHOT_BYTES && pair->is_met && !pair->is_broken) {
+    while (may_send_snapshot(lane)) {
         struct chunk *chunk = find_alone(lane);
         struct parcel *parcel = chunk == NULL ? NULL : parcel_of_chunk(lane, chunk);
 
@@ -191,6 +214,7 @@ pair_send_snapshots(struct lane *lane)
             pair_break(lane, "no memory for a snapshot of table %s", chunk->table->spec.name);
             return;
         }
+        count_snapshot(lane, parcel->bytes);
         chunk->copy.mode = COPY_JOINING;
         chunk->copy.snapshot = pair_enqueue(lane, parcel);
         psi_fail_point(server_pair_snapshot_queued);

@@ -99,7 +99,12 @@ struct pair {
     uint64_t heard_ns; /* when it last had something, or there was nothing to be had */
     uint64_t warn_ns;  /* when to say next that it is slow */
     uint64_t unpaired; /* chunks that are not PAIRED ... */
-    uint64_t alone;    /* ... of which are ALONE */
+    uint64_t alone;    /* ... of which are ALONE ... */
+    uint64_t rate;     /* ... and go with so many bytes a second at most; 0: with any number ... */
+    uint64_t snapshot_ns; /* ... the next one not before */
+    bool gives;           /* the copy is to get the place ... */
+    bool has_given;       /* ... and has been told so ... */
+    uint64_t again_ns;    /* ... a connection that ends then is not to be renewed before */
     struct step_wait *waits;
     struct step_wait **waits_end;
     bool is_eligible;  /* the copy has all that was told, ... */
@@ -118,7 +123,8 @@ struct mirror {
     uint64_t applied;        /* number of the last parcel */
     bool ack_due;
     uint64_t unacked_bytes; /* of parcels since the last word to the owner */
-    bool is_eligible;       /* the owner says that nothing is missing */
+    bool is_eligible;       /* the owner says that nothing is missing ... */
+    bool is_given;          /* ... and has given it the place: it takes it with the next tick */
     bool is_broken;         /* something was not applied: no more is */
     void *view;             /* owned; the last view that the owner took */
     size_t view_bytes;
@@ -206,6 +212,11 @@ void pair_table_dropped(struct lane *lane, const struct table *table);
 /* Has the copy, if there is one, all changes so far that are known by the steps of ranks? (Not those of
  * asynchronous tables, which nobody resumes.) */
 bool pair_has_all_given(const struct lane *lane);
+
+/* -------------------------------------------------------------------------- pair_give.c --- */
+
+void pair_give(struct lane *lane, uint64_t number); /* GIVE_PLACE */
+void pair_give_look(struct lane *lane);             /* does it, if it can be done now */
 
 /* ----------------------------------------------------------------------- pair_changes.c --- */
 

@@ -4,7 +4,8 @@
  * It listens, and the master knows of it; nobody else does. With TAKE_PLACE it becomes that lane:
  * it greets the master anew by that name, and is another life of the lane from then on: with
  * nothing in it, as if the server had been started again, or with all that was told, if it was a
- * copy of that lane (mirror.c).
+ * copy of that lane (mirror.c). A copy may also be given the place by the lane itself, when the master
+ * wants places to move (pair_give.c).
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,14 +19,17 @@ enum { FAREWELL_MS = 100 };
 void
 standby_begin(struct lane *lane)
 {
-    lane->stands_by = false;
-    lane->stood_down = true;
-    lane->config.is_standby = true;
-    mirror_refused(lane);
     psi_log(&lane->log, PSI_LOG_INFO, "STANDS-BY",
             "lane %u of server %u: another server has its place and all that was in it; it stands "
             "by",
             lane->config.lane, lane->config.server);
+    if (lane->joined) {
+        lane_begin_anew(lane);
+    }
+    lane->stands_by = false;
+    lane->stood_down = true;
+    lane->config.is_standby = true;
+    mirror_refused(lane);
     psi_fail_point(server_stands_by);
     psi_peer_close(&lane->master.peer);
     lane_find_master(lane); /* by another name */
@@ -73,6 +77,24 @@ standby_take_place(struct lane *lane, const struct psi_frame *order, struct psd_
     lane->takes_place = true;
     psi_fail_point(server_place_taken);
     return PSD_OK;
+}
+
+void
+standby_take_over(struct lane *lane)
+{
+    const uint64_t number = lane->mirror->number;
+    const struct psi_pair owner = lane->mirror->owner;
+
+    if (!mirror_promote(lane, number)) {
+        lane->mirror->is_given = false; /* it is broken, which was told */
+        return;
+    }
+    psi_log(&lane->log, PSI_LOG_INFO, "TAKE-PLACE",
+            "becomes lane %u of server %u, which has handed it over", owner.lane, owner.server);
+    lane_take_name(lane, owner.server, owner.lane, owner.lanes);
+    lane->config.is_standby = false;
+    lane->takes_place = true;
+    psi_fail_point(server_place_given);
 }
 
 bool

@@ -276,6 +276,7 @@ struct lane {
     struct psi_env *env;
     struct psi_log log;
     struct lane_config config;
+    struct lane_config born; /* ... as it was created with */
     char master_address[PSI_ADDRESS_BYTES];
     char address[PSI_ADDRESS_BYTES]; /* where workers reach this lane */
     struct psi_listener *listener;
@@ -356,6 +357,10 @@ struct lane {
     int exit_code;
     char text[PSI_TEXT_MAX];
 };
+
+/* lane_life.c */
+/* Its place has been handed over: all that it had goes, and it stands by, in another life. */
+void lane_begin_anew(struct lane *lane);
 
 /* lane.c */
 void lane_finish(struct lane *lane, int exit_code, const char *format, ...)
@@ -535,6 +540,8 @@ void standby_welcomed(struct lane *lane, const struct psi_welcome *welcome);
 /* TAKE_PLACE: which lane of which server it is from now on. */
 psd_status standby_take_place(struct lane *lane, const struct psi_frame *order,
                               struct psd_error *err);
+/* The lane that it is the copy of has given it the place. */
+void standby_take_over(struct lane *lane);
 void view_report_look(struct lane *lane, uint64_t now_ns); /* reports, if it can or must now */
 uint64_t view_report_next_ns(const struct lane *lane);
 

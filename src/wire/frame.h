@@ -121,7 +121,8 @@ enum psi_frame_traits {
     X(HINT, 73, PSI_KIND_CONTROL, "I do not reach that lane, or do again; or it hung up")          \
     X(PART, 74, PSI_KIND_CONTROL,                                                                  \
       "a worker's part of a checkpoint is wanted; from a worker: what became of it")               \
-    X(EARLIER, 75, PSI_KIND_CONTROL, "what of mine is in earlier checkpoints already")
+    X(EARLIER, 75, PSI_KIND_CONTROL, "what of mine is in earlier checkpoints already")             \
+    X(GIVE_PLACE, 76, PSI_KIND_CONTROL, "hand your place over to your copy, when you can")
 
 enum psi_frame_type {
 #define PSI_FRAME_ENUM(name, code, traits, text) PSI_FRAME_##name = code,

@@ -253,7 +253,7 @@ limit_of(unsigned type)
     }
     if ((type >= 2 && type <= 7) || (type >= 10 && type <= 22) || type == 24 ||
         (type >= 31 && type <= 43) || (type >= 48 && type <= 49) || (type >= 51 && type <= 64) ||
-        (type >= 66 && type <= 68) || (type >= 70 && type <= 75)) {
+        (type >= 66 && type <= 68) || (type >= 70 && type <= 76)) {
         return 1 << 20;
     }
     return -2;
