@@ -13,12 +13,15 @@
  *   place server 1 by 0,2 whole in 2,3
  *   place server 1 by -,- none in -,-
  *   crossed server 1 lane 0 number 100000003
+ *   moved server 1 lane 0 to 2 bytes 262144
+ *   drained server 1 life 5f0c2a
  *   end 70 worker 3 silent: worker 3 (tcp://10.0.0.3:40112) lost: silent for 2000 ms
  *   end 71 server 1 life 5f0c2a closed: server 1 (tcp://10.0.0.2:40113) lost: connection closed
  *
  * and what it is told:
  *
  *   gone server 1 life 5f0c2a
+ *   leave server 1 life 5f0c2a
  *   done worker 3
  *   crossed server 1 lane 0 number 100000003
  *   save
@@ -39,6 +42,7 @@ static const char *const kinds[] = {
     [PSI_TIDING_HOSTED] = "hosted", [PSI_TIDING_COPIED] = "copied",
     [PSI_TIDING_PLACE] = "place",   [PSI_TIDING_CROSSED] = "crossed",
     [PSI_TIDING_COUNTS] = "counts", [PSI_TIDING_LEFT] = "left",
+    [PSI_TIDING_MOVED] = "moved",   [PSI_TIDING_DRAINED] = "drained",
     [PSI_TIDING_SAVED] = "saved",   [PSI_TIDING_END] = "end"};
 static const char *const roles[] = {
     [PSI_TIDING_MASTER] = "master", [PSI_TIDING_SERVER] = "server", [PSI_TIDING_WORKER] = "worker"};
@@ -113,9 +117,14 @@ psi_tiding_format(const struct psi_tiding *tiding, char line_p[PSI_TIDING_LINE])
                          role, tiding->rank, (unsigned long long)tiding->step);
         break;
     case PSI_TIDING_JOINED:
-        bytes = snprintf(line_p, PSI_TIDING_LINE,
-                         tiding->life != 0 ? "joined %s %u life %llx" : "joined %s %u", role,
-                         tiding->rank, (unsigned long long)tiding->life);
+    case PSI_TIDING_DRAINED:
+        bytes =
+            snprintf(line_p, PSI_TIDING_LINE, tiding->life != 0 ? "%s %s %u life %llx" : "%s %s %u",
+                     kinds[tiding->kind], role, tiding->rank, (unsigned long long)tiding->life);
+        break;
+    case PSI_TIDING_MOVED:
+        bytes = snprintf(line_p, PSI_TIDING_LINE, "moved %s %u lane %u to %u bytes %llu", role,
+                         tiding->rank, tiding->lane, tiding->to, (unsigned long long)tiding->bytes);
         break;
     case PSI_TIDING_CROSSED:
         bytes = snprintf(line_p, PSI_TIDING_LINE, "crossed %s %u lane %u number %llx", role,
@@ -294,8 +303,14 @@ psi_tiding_parse(const char *line, struct psi_tiding *tiding_p)
                find_word(role, roles, COUNT(roles), &place);
         tiding.role = (enum psi_tiding_role)place;
         tiding.step = step;
-        if (well && sscanf(line, "joined %*s %*u life %llx", &life) == 1) {
+        if (well && (tiding.kind == PSI_TIDING_JOINED || tiding.kind == PSI_TIDING_DRAINED) &&
+            sscanf(line, "%*s %*s %*u life %llx", &life) == 1) {
             tiding.life = life;
+        } else if (well && tiding.kind == PSI_TIDING_MOVED) {
+            well = sscanf(line, "moved %*s %*u lane %u to %u bytes %llu", &tiding.lane, &tiding.to,
+                          &life) == 3 &&
+                   tiding.lane < PSI_TIDING_LANES;
+            tiding.bytes = life;
         } else if (well && tiding.kind == PSI_TIDING_CROSSED) {
             well = sscanf(line, "crossed %*s %*u lane %u number %llx", &tiding.lane, &life) == 2 &&
                    tiding.lane < PSI_TIDING_LANES;
@@ -317,6 +332,10 @@ psi_word_format(const struct psi_word *word, char line_p[PSI_TIDING_LINE])
     switch (word->kind) {
     case PSI_WORD_GONE:
         bytes = snprintf(line_p, PSI_TIDING_LINE, "gone server %u life %llx\n", word->rank, number);
+        break;
+    case PSI_WORD_LEAVE:
+        bytes =
+            snprintf(line_p, PSI_TIDING_LINE, "leave server %u life %llx\n", word->rank, number);
         break;
     case PSI_WORD_DONE:
         bytes = snprintf(line_p, PSI_TIDING_LINE, "done worker %u\n", word->rank);
@@ -354,6 +373,8 @@ psi_word_parse(const char *line, struct psi_word *word_p)
 
     if (sscanf(line, "gone server %u life %llx%n", &word.rank, &number, &used) == 2) {
         word.kind = PSI_WORD_GONE;
+    } else if (sscanf(line, "leave server %u life %llx%n", &word.rank, &number, &used) == 2) {
+        word.kind = PSI_WORD_LEAVE;
     } else if (sscanf(line, "crossed server %u lane %u number %llx%n", &word.rank, &word.lane,
                       &number, &used) == 3) {
         word.kind = PSI_WORD_CROSSED;
@@ -368,7 +389,8 @@ psi_word_parse(const char *line, struct psi_word *word_p)
         used = (int)strlen(line);
     }
     if (!is_whole(line, used) || word.lane >= PSI_TIDING_LANES ||
-        (number == 0 && (word.kind == PSI_WORD_GONE || word.kind == PSI_WORD_CROSSED))) {
+        (number == 0 && (word.kind == PSI_WORD_GONE || word.kind == PSI_WORD_LEAVE ||
+                         word.kind == PSI_WORD_CROSSED))) {
         return false;
     }
     word.number = number;

@@ -34,6 +34,8 @@ enum psi_tiding_kind {
     PSI_TIDING_CROSSED, /* no copy takes the place of that server's lane by the number in life */
     PSI_TIDING_COUNTS,  /* a worker that joined counts from that step on */
     PSI_TIDING_LEFT,    /* ... one that is gone no longer does */
+    PSI_TIDING_MOVED, /* a lane of that server is in the process of server `to` now: lane, bytes */
+    PSI_TIDING_DRAINED, /* a server that is to leave has nothing of the job any more: life */
     PSI_TIDING_SAVED,   /* a checkpoint that was asked for is there: step; 0: there is none */
     PSI_TIDING_END, /* the job ends with code: because of whom, if it is anybody's fault; text */
 };
@@ -77,7 +79,9 @@ struct psi_tiding {
     enum psi_tiding_kind kind;
     enum psi_tiding_role role;
     uint32_t rank;
-    uint32_t lane; /* CROSSED */
+    uint32_t lane;  /* CROSSED, MOVED */
+    uint32_t to;    /* MOVED: the index of a process */
+    uint64_t bytes; /* MOVED: of values in it */
     uint64_t step;
     uint64_t life; /* JOINED, END: the number that the process of a server drew; CROSSED: of a copy;
                       0: not told */
@@ -93,23 +97,24 @@ size_t psi_tiding_format(const struct psi_tiding *tiding, char line_p[PSI_TIDING
 /* A line without its end. Returns false if it is none of these. */
 bool psi_tiding_parse(const char *line, struct psi_tiding *tiding_p);
 
-/* The other way, to the master's stdin. All but GONE and SAVE are said to a master that has just begun, and
- * whose last life is over: what that one had told, and might be known to nobody else. */
+/* The other way, to the master's stdin. All but GONE, LEAVE and SAVE are said only to a master that has just
+ * begun, and whose last life is over: what that one had told, and might be known to nobody else. */
 enum psi_word_kind {
     PSI_WORD_GONE, /* the process of the server that was started with this index, and drew this
                          number, has ended: its parent has seen it */
     PSI_WORD_DONE, /* this worker has said goodbye */
     PSI_WORD_DEAD, /* this worker has ended without, or its machine is gone: it will not come back */
     PSI_WORD_CROSSED, /* no copy of this server's lane takes its place by this number, or one before it */
-    PSI_WORD_SAVE, /* a checkpoint now, if any are written: the job is about to be stopped */
-    PSI_WORD_ALL,  /* that was all */
+    PSI_WORD_LEAVE, /* that process of a server is to leave: its places move to the others first */
+    PSI_WORD_SAVE,  /* a checkpoint now, if any are written: the job is about to be stopped */
+    PSI_WORD_ALL,   /* that was all */
 };
 
 struct psi_word {
     enum psi_word_kind kind;
-    uint32_t rank;   /* PSI_WORD_GONE, PSI_WORD_CROSSED: index of the server; else its rank */
+    uint32_t rank;   /* PSI_WORD_GONE, _LEAVE, _CROSSED: index of the server; else its rank */
     uint32_t lane;   /* PSI_WORD_CROSSED */
-    uint64_t number; /* PSI_WORD_GONE, PSI_WORD_CROSSED */
+    uint64_t number; /* PSI_WORD_GONE, _LEAVE, _CROSSED */
 };
 
 /* As above. */

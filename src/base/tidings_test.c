@@ -31,9 +31,11 @@ test_lines_come_back(void **state)
                                     kind == PSI_TIDING_LEFT || kind == PSI_TIDING_SAVED
                                 ? UINT64_MAX
                                 : 0,
-                    .lane = kind == PSI_TIDING_CROSSED ? 63 : 0,
+                    .lane = kind == PSI_TIDING_CROSSED || kind == PSI_TIDING_MOVED ? 63 : 0,
+                    .to = kind == PSI_TIDING_MOVED ? 255 : 0,
+                    .bytes = kind == PSI_TIDING_MOVED ? UINT64_MAX - 1 : 0,
                     .life = (kind == PSI_TIDING_JOINED || kind == PSI_TIDING_CROSSED ||
-                             kind == PSI_TIDING_END) &&
+                             kind == PSI_TIDING_DRAINED || kind == PSI_TIDING_END) &&
                                     loss > 0
                                 ? UINT64_MAX - (uint64_t)loss
                                 : 0,
@@ -126,6 +128,9 @@ test_who_is_gone(void **state)
                                         "gone server x life 5",
                                         "gone worker 1 life 5",
                                         "gone server 1 life 5 and more",
+                                        "leave server 1",
+                                        "leave server 1 life 0",
+                                        "leave worker 1 life 5",
                                         "crossed server 1",
                                         "crossed server 1 number 5",
                                         "crossed server 1 lane 0 number 0",
@@ -138,6 +143,7 @@ test_who_is_gone(void **state)
     static const struct psi_word words[] = {
         {.kind = PSI_WORD_GONE, .rank = 255, .number = UINT64_MAX - 1},
         {.kind = PSI_WORD_CROSSED, .rank = 3, .lane = 2, .number = UINT64_MAX - 2},
+        {.kind = PSI_WORD_LEAVE, .rank = 2, .number = 77},
         {.kind = PSI_WORD_DONE, .rank = 1023},
         {.kind = PSI_WORD_DEAD, .rank = 0},
         {.kind = PSI_WORD_SAVE},

@@ -265,6 +265,8 @@ configure(struct process *process, const struct master_options *options)
         .server_wait_ms = options->server_wait_ms,
         .server_return_ms = options->server_return_ms,
         .replicas = options->replicas,
+        .max_servers = options->max_servers,
+        .move_bytes_per_s = options->move_bytes_per_s,
         .start_timeout_ms = options->start_timeout_ms,
         .late_workers = options->late_workers,
         .replacement_timeout_ms = options->replacement_timeout_ms,

@@ -108,7 +108,7 @@ master_done_resend(struct master *master, struct member *lane)
     if (lane->session != NULL && lane->done_acked < master->done_mark && may_return(master)) {
         struct psi_done done = {.ranks = master->done};
 
-        for (uint32_t place = 0; place < master->places && master->config.replicas > 0; place++) {
+        for (uint32_t place = 0; place < master->places && master_may_pair(master); place++) {
             const struct member *owner = master->place[place];
 
             done.crossed.number[done.crossed.places++] =

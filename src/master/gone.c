@@ -76,7 +76,7 @@ master_process_gone(struct master *master, uint32_t rank, uint64_t process)
 void
 master_gone_again(struct master *master)
 {
-    for (uint32_t index = 0; index < master->config.servers && master->phase == PHASE_RUNNING;
+    for (uint32_t index = 0; index < master_indexes(master) && master->phase == PHASE_RUNNING;
          index++) {
         if (master->gone[index] != 0) {
             master_process_gone(master, index, master->gone[index]);
@@ -102,6 +102,8 @@ master_heed(struct master *master, const struct psi_word *word)
     } else if (word->kind == PSI_WORD_ALL) {
         master->is_reminded = true;
         master_wake_at(master, 0);
+    } else if (word->kind == PSI_WORD_LEAVE) {
+        master_move_leave(master, word->rank, word->number);
     } else if (word->kind == PSI_WORD_SAVE) {
         master_saving_hurry(master);
     }

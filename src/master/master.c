@@ -63,7 +63,7 @@ allocate(struct master *master, struct psd_error *err)
     const uint32_t workers = master->config.workers;
 
     master->worker = calloc(workers, sizeof(*master->worker));
-    master->server = calloc(master->config.servers, sizeof(*master->server));
+    master->server = calloc(master_indexes(master), sizeof(*master->server));
     master->view_worker = calloc(workers, sizeof(*master->view_worker));
     master->view_place = calloc(PSI_PLACES_MAX, sizeof(*master->view_place));
     master->view_table = calloc(PSI_TABLES_MAX, sizeof(*master->view_table));
@@ -200,7 +200,7 @@ has_to_hear(const struct master *master, const struct session *session)
 static bool
 stands_by(const struct session *session)
 {
-    return session->master->config.replicas > 0 && session->guest.conn != NULL &&
+    return master_may_pair(session->master) && session->guest.conn != NULL &&
            session->kind == SESSION_OBSERVER && session->hello.role == PSI_ROLE_STANDBY;
 }
 
@@ -408,6 +408,7 @@ master_tick(struct master *master)
         master_reach_tick(master, now_ns);
     }
     if (master->phase == PHASE_RUNNING) {
+        master_moves_tick(master, now_ns);
         master_pairs_tick(master, now_ns);
         master_view_advance(master);
         master_quorum_tick(master, now_ns);

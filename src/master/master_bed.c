@@ -334,6 +334,21 @@ start_wide_job(uint32_t replicas)
 }
 
 struct master_bed *
+start_moving_job(void)
+{
+    struct master_bed *bed = create(&(struct master_config){.workers = 1,
+                                                            .servers = 1,
+                                                            .policy = PSI_DEATH_FAIL,
+                                                            .server_wait_ms = 10000,
+                                                            .server_return_ms = 1000,
+                                                            .max_servers = 3,
+                                                            .move_bytes_per_s = 1000});
+
+    bed->lanes = 2;
+    return begin(bed);
+}
+
+struct master_bed *
 master_bed_start_lives(uint32_t workers, uint32_t servers, enum psi_death_policy policy)
 {
     return create(&(struct master_config){.workers = workers,

@@ -34,6 +34,8 @@ struct master_config {
                                 one that it cannot do without; 0: not at all */
     uint32_t server_return_ms; /* ... before another server takes its places */
     uint32_t replicas;         /* copies of what servers hold: 0 or 1 */
+    uint32_t max_servers; /* servers may come and go, up to so many at a time; 0: they do not */
+    uint64_t move_bytes_per_s; /* ... and places move with so many; 0: with any number */
     uint32_t start_timeout_ms;
     bool late_workers; /* that is for servers: who started the workers sees whether they live */
     uint32_t replacement_timeout_ms; /* PSI_DEATH_WAIT */

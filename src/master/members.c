@@ -31,7 +31,7 @@ master_process_index(const struct master *master, const struct member *member)
     const uint32_t index = (uint32_t)(member->process & ((1u << PSI_PROCESS_INDEX_BITS) - 1));
 
     /* It is what the process says of itself. */
-    return member->role == PSI_ROLE_SERVER && member->process != 0 && index < master->config.servers
+    return member->role == PSI_ROLE_SERVER && member->process != 0 && index < master_indexes(master)
                ? index
                : member->rank;
 }

@@ -174,6 +174,31 @@ check_workers(const struct given *given, const struct psi_settings *settings, st
     return PSD_OK;
 }
 
+/* May servers come and go? What moves a place is what brings back a lost one. */
+static psd_status
+check_servers(const struct given *given, const struct psi_settings *settings, struct psd_error *err)
+{
+    if (settings->max_servers == 0) {
+        return PSD_OK;
+    }
+    if (settings->max_servers < given->servers) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "max_servers %u: the job has %u servers from the start; give at least that "
+                        "many, or leave it out",
+                        settings->max_servers, given->servers);
+    }
+    if (settings->sum_failover == PSI_FAILOVER_OFF) {
+        return psi_fail(err, PSD_ERR_INVALID, "max_servers %u: not with sum_failover=off",
+                        settings->max_servers);
+    }
+    if (settings->on_worker_death == PSI_DEATH_WAIT && settings->replicas == PSI_REPLICAS_0) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "max_servers %u: with on_worker_death=wait only with replicas=1",
+                        settings->max_servers);
+    }
+    return PSD_OK;
+}
+
 /* Is it said how large the job is, and who counts the lives of its master? */
 static psd_status
 check_given(const struct given *given, struct psd_error *err)
@@ -231,6 +256,8 @@ take(struct master_options *options, const struct given *given, const struct psi
     options->replacement_timeout_ms = settings->replacement_timeout_ms;
     options->policy = settings->on_worker_death;
     options->replicas = settings->replicas;
+    options->max_servers = settings->max_servers;
+    options->move_bytes_per_s = (uint64_t)settings->move_mib_per_s << 20;
     options->checkpoint = given->checkpoint;
     options->kept = given->keep;
     options->resume = given->resume;
@@ -268,6 +295,9 @@ master_options_read(int argc, char *const *argv, struct master_options *options_
     }
     if (status == PSD_OK) {
         status = settle_replicas(&settings, &given, err);
+    }
+    if (status == PSD_OK) {
+        status = check_servers(&given, &settings, err);
     }
     if (status == PSD_OK) {
         status =

@@ -39,6 +39,8 @@ struct master_options {
     bool tell_joins; /* there, too, who has joined */
     bool heed_stdin; /* on stdin stands which servers have ended */
     uint32_t replicas;
+    uint32_t max_servers; /* 0: they do not come and go */
+    uint64_t move_bytes_per_s;
     const char *checkpoint; /* directory; NULL: none. Borrowed from argv, as is the next */
     const char *resume;     /* directory of a checkpoint that the job goes on from; NULL: none */
     struct psi_every every;

@@ -53,7 +53,8 @@ master_room_init(struct room *room, const struct master *master, uint64_t now_ns
     }
     for (struct session *session = session_first(master); session != NULL;
          session = session_next(session)) {
-        if (master_stands_by(session, now_ns) && !master_is_copy(master, session)) {
+        if (master_stands_by(session, now_ns) && !master_is_copy(master, session) &&
+            !master_is_leaving(master, session->hello.host)) {
             room->spare[room->spares++] = session;
         }
     }
@@ -92,7 +93,7 @@ may_hold(const struct session *session, const struct member *lane, bool far)
 static uint32_t
 ring_distance(const struct master *master, const struct session *session, const struct member *lane)
 {
-    return (session->hello.rank + master->config.servers - lane->rank) % master->config.servers;
+    return (session->hello.rank + master_indexes(master) - lane->rank) % master_indexes(master);
 }
 
 /* By server: copies in it of lanes that die together with this one. There is one process of each that lanes
@@ -126,8 +127,8 @@ find_turn(const struct room *room, const struct master *master, const struct mem
             candidates++;
         }
     }
-    for (uint32_t step = 1, turn = 0; candidates > 0 && step <= master->config.servers; step++) {
-        const uint32_t index = (lane->rank + step) % master->config.servers;
+    for (uint32_t step = 1, turn = 0; candidates > 0 && step <= master_indexes(master); step++) {
+        const uint32_t index = (lane->rank + step) % master_indexes(master);
 
         if (is_candidate[index] && turn++ == lane->lane % candidates) {
             return index;
@@ -185,8 +186,8 @@ find_best(const struct room *room, const struct master *master, const struct mem
 }
 
 /* Also by another connection of it that is not known to be gone: it is one lane, and one copy. */
-static void
-forget(struct room *room, uint64_t life)
+void
+master_room_forget(struct room *room, uint64_t life)
 {
     uint32_t kept = 0;
 
@@ -212,7 +213,7 @@ master_room_take(struct room *room, const struct master *master, const struct me
     }
     session = room->spare[best];
     room->load[session->hello.rank]++;
-    forget(room, session->hello.life);
+    master_room_forget(room, session->hello.life);
     return session;
 }
 

@@ -67,21 +67,10 @@ master_pairs_are_whole(const struct server *server)
     return true;
 }
 
-bool
-master_pairs_promote(const struct server *server)
-{
-    for (uint32_t lane = 0; lane < server->lanes; lane++) {
-        if (server->pair[lane].is_promoting) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* The lane that stands by and is that copy; NULL: it is not connected. A connection that it has lost may
  * still be here: it is the one that was heard last. */
-static struct session *
-find_copy(const struct master *master, const struct copy *copy)
+struct session *
+master_pair_find_copy(const struct master *master, const struct copy *copy)
 {
     struct session *found = NULL;
 
@@ -101,7 +90,7 @@ bool
 master_pair_is_here(const struct master *master, const struct pair *pair, uint64_t now_ns)
 {
     const struct session *session =
-        master_pair_is_whole(pair) ? find_copy(master, &pair->copy) : NULL;
+        master_pair_is_whole(pair) ? master_pair_find_copy(master, &pair->copy) : NULL;
 
     return session != NULL && now_ns - session->heard_ns < dead_ns(master) / 2;
 }
@@ -153,6 +142,7 @@ tell_owner(const struct master *master, const struct member *lane)
         .server = copy->server, .lane = copy->lane, .lanes = copy->lanes, .life = copy->life};
 
     frame.seq = master_pair_of(master, lane)->number;
+    frame.step = master_pair_of(master, lane)->target != 0 ? master->config.move_bytes_per_s : 0;
     memcpy(pair.address, copy->address, sizeof(pair.address));
     if (lane->session != NULL) {
         master_posted(lane->session, psi_post_pair(lane->session->guest.conn, &frame, &pair));
@@ -173,11 +163,12 @@ master_pair_resend(const struct master *master, const struct member *lane)
 {
     const struct pair *pair = master_pair_of(master, lane);
 
-    if (master->config.replicas == 0 || lane->session == NULL || pair->is_promoting) {
+    if (!master_may_pair(master) || lane->session == NULL || pair->is_promoting) {
         return;
     }
     if (master_pair_has_copy(pair)) {
         tell_owner(master, lane);
+        master_move_send(master, lane);
     } else if (pair->stage == PAIR_NONE) {
         tell_unpaired(lane->session, UINT64_MAX);
     }
@@ -189,7 +180,7 @@ master_pair_greet(struct session *session)
     struct master *master = session->master;
     const struct member *owner;
 
-    if (master->config.replicas == 0 || master->phase != PHASE_RUNNING) {
+    if (!master_may_pair(master) || master->phase != PHASE_RUNNING) {
         return;
     }
     owner = find_owner(master, session->hello.life);
@@ -232,6 +223,21 @@ take_copy(struct master *master, const struct member *lane, struct session *sess
     psi_fail_point(master_pair_ordered);
 }
 
+/* The copy is made where the place is to move to. If that is gone, it does not move. */
+static void
+form_there(struct master *master, const struct member *lane, struct room *room, uint64_t now_ns)
+{
+    struct pair *pair = master_pair_of(master, lane);
+    struct session *session = master_move_spare(master, pair->target, now_ns);
+
+    if (session == NULL) {
+        pair->target = 0;
+    } else {
+        take_copy(master, lane, session);
+        master_room_forget(room, session->hello.life);
+    }
+}
+
 /* `room` is looked for when the first lane needs it. */
 static void
 form(struct master *master, const struct member *lane, struct room *room, uint64_t now_ns)
@@ -245,6 +251,10 @@ form(struct master *master, const struct member *lane, struct room *room, uint64
     }
     if (now_ns < pair->retry_ns) {
         master_wake_at(master, pair->retry_ns);
+        return;
+    }
+    if (pair->target != 0) {
+        form_there(master, lane, room, now_ns);
         return;
     }
     if (room->spare == NULL && master_room_init(room, master, now_ns) != PSD_OK) {
@@ -305,7 +315,7 @@ master_on_eligible(struct session *session, const void *body, size_t bytes, stru
     pair->failures = 0;
     pair->shunned = 0;
     psi_fail_point(master_pair_eligible);
-    if (master_pairs_are_whole(server)) {
+    if (master->config.replicas > 0 && master_pairs_are_whole(server)) {
         psi_fail_point(master_pair_whole);
         log_whole(master, session->member);
     }
@@ -367,8 +377,11 @@ cross_out(struct master *master, const struct member *lane, const char *reason)
 
     /* One that was never whole may be tried for long: said once. */
     psi_log(master->log, pair->failures == 0 ? PSI_LOG_WARN : PSI_LOG_DEBUG, "COPY-LOST",
-            "server %u goes on without its copy in server %u (%s), and another is looked for: %s",
-            lane->rank, pair->copy.server, pair->copy.address, reason);
+            "server %u goes on without its copy in server %u (%s)%s: %s", lane->rank,
+            pair->copy.server, pair->copy.address,
+            master->config.replicas > 0 ? ", and another is looked for" : "", reason);
+    pair->target = 0; /* a move there is off */
+    pair->is_given = false;
     pair->shunned = pair->copy.process;
     wait_before_retry(pair, psi_now_ns(master->env));
     master_pair_give_up(master, lane, pair->number);
@@ -396,7 +409,7 @@ static void
 end_pair(struct master *master, const struct member *lane)
 {
     struct pair *pair = master_pair_of(master, lane);
-    struct session *copy = find_copy(master, &pair->copy);
+    struct session *copy = master_pair_find_copy(master, &pair->copy);
 
     if (copy != NULL) {
         tell_unpaired(copy, pair->number);
@@ -458,12 +471,12 @@ master_on_copy_lost(struct session *session, const void *body, size_t bytes, str
 
 /* Is the copy gone, or silent for too long? One that was told to take its place comes back by that
  * name, and what is left then is a connection that it has lost before. */
-static bool
-is_copy_lost(struct master *master, struct pair *pair, uint64_t now_ns)
+bool
+master_pair_copy_is_lost(struct master *master, struct pair *pair, uint64_t now_ns)
 {
     const uint64_t grace_ns = master->config.server_grace_ms * MASTER_MS_NS;
     struct copy *copy = &pair->copy;
-    const struct session *session = find_copy(master, copy);
+    const struct session *session = master_pair_find_copy(master, copy);
     const uint64_t limit_ns = copy->is_placed ? grace_ns + dead_ns(master) : grace_ns;
 
     if (copy->is_broken) {
@@ -499,17 +512,17 @@ master_pair_gone(struct master *master, uint64_t process)
 void
 master_pairs_tick(struct master *master, uint64_t now_ns)
 {
-    const bool needed = master_needs_copies(master);
+    const bool needed = master->config.replicas > 0 && master_needs_copies(master);
     struct room room = {0};
 
-    if (master->config.replicas == 0) {
+    if (!master_may_pair(master)) {
         return;
     }
     for (uint32_t place = 0; place < master->places; place++) {
         struct pair *pair = master_pair_of(master, master->place[place]);
 
         if (master_pair_has_copy(pair) && !pair->is_promoting &&
-            is_copy_lost(master, pair, now_ns)) {
+            master_pair_copy_is_lost(master, pair, now_ns)) {
             cross_out(master, master->place[place], "it is gone");
         }
     }
@@ -521,71 +534,9 @@ master_pairs_tick(struct master *master, uint64_t now_ns)
         if (pair->stage == PAIR_ENDING && master_done_has_crossed_out(master, pair->mark)) {
             end_pair(master, lane);
         }
-        if (pair->stage == PAIR_NONE && needed) {
+        if (pair->stage == PAIR_NONE && (needed || pair->target != 0)) {
             form(master, lane, &room, now_ns);
         }
     }
     master_room_fini(&room);
-}
-
-/* ------------------------------------------------------------------------------ promoting --- */
-
-bool
-master_pair_promote(struct master *master, struct member *lane, uint64_t now_ns)
-{
-    struct pair *pair = master_pair_of(master, lane);
-    struct session *session;
-
-    if (is_copy_lost(master, pair, now_ns)) {
-        return false;
-    }
-    session = find_copy(master, &pair->copy);
-    if (session != NULL && !session->placed) {
-        master_give_place(session, lane, master->server[lane->rank].lanes, pair->number);
-        pair->copy.is_placed = true;
-        pair->copy.placed_ns = now_ns;
-        psi_fail_point(master_promotion_ordered_one);
-    }
-    return true;
-}
-
-/* Is a part of that process still on its way to its copies? */
-static bool
-is_leaving(const struct master *master, uint32_t left_by)
-{
-    for (uint32_t place = 0; place < master->places; place++) {
-        const struct pair *pair = master_pair_of(master, master->place[place]);
-
-        if (pair->is_promoting && pair->left_by == left_by) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* A process may have had places of several servers: who started it hears when all are back. */
-void
-master_pair_promoted(const struct master *master, struct server *server)
-{
-    for (uint32_t lane = 0; lane < server->lanes; lane++) {
-        struct pair *pair = &server->pair[lane];
-        const struct member left = {.role = PSI_ROLE_SERVER, .rank = pair->left_by};
-
-        if (!pair->is_promoting) {
-            continue;
-        }
-        master_pair_over(pair);
-        if (!is_leaving(master, pair->left_by)) {
-            master_tell(master, PSI_TIDING_COPIED, &left, PSI_LOSS_NONE, "");
-        }
-    }
-}
-
-void
-master_pair_over(struct pair *pair)
-{
-    pair->stage = PAIR_NONE;
-    pair->retry_ns = 0;
-    pair->failures = 0;
-    pair->is_promoting = false;
 }

@@ -51,6 +51,10 @@ struct pair {
     uint64_t number;
     struct copy copy;
     uint64_t retry_ns; /* PAIR_NONE: not before */
+    uint64_t
+        target;    /* the process that it is to be made in, because the place moves there; 0: any */
+    bool is_given; /* the lane was told to hand its place over */
+    bool is_planned;   /* is_promoting: ... because it has done so */
     uint32_t failures; /* since it was last whole */
     uint64_t shunned;  /* the process of the last one that failed */
     uint64_t mark; /* PAIR_ENDING: lanes have in mind that the number is crossed out by this mark of
@@ -67,11 +71,18 @@ bool master_pair_has_copy(const struct pair *pair);
 /* ... of all lanes of the server? */
 bool master_pairs_are_whole(const struct server *server);
 
+/* The lane that stands by and is that copy; NULL: it is not connected. Is the copy of the pair gone? */
+struct session *master_pair_find_copy(const struct master *master, const struct copy *copy);
+bool master_pair_copy_is_lost(struct master *master, struct pair *pair, uint64_t now_ns);
+
 /* Is it whole, and there, by what was heard lately? */
 bool master_pair_is_here(const struct master *master, const struct pair *pair, uint64_t now_ns);
 
 /* Is a lane of the server lost whose copy takes its place? */
 bool master_pairs_promote(const struct server *server);
+
+/* ... because the place was handed over to it? */
+bool master_is_moving(const struct server *server);
 
 /* This process has ended, and with it the copies that were in it. */
 void master_pair_gone(struct master *master, uint64_t process);
@@ -120,6 +131,9 @@ void master_room_fini(struct room *room);
 /* The best lane for a copy of that one, which is used then. NULL: none will do. */
 struct session *master_room_take(struct room *room, const struct master *master,
                                  const struct member *lane);
+
+/* That lane is taken. */
+void master_room_forget(struct room *room, uint64_t life);
 
 /* Nobody can hold a copy: people hear it, after a while. */
 void master_pair_say_none(struct master *master, struct server *server, uint64_t now_ns);

@@ -73,6 +73,17 @@ master_promoted_knocks(const struct master *master, const struct member *lane)
     return find_promoted(master, lane) != NULL;
 }
 
+/* ... whose place was handed over to it, and the lane still has it, too: it does not know what became of
+ * that. NULL: there is none. */
+static const struct session *
+find_given(const struct master *master, const struct member *lane)
+{
+    const struct session *promoted =
+        master_may_move(master) && master_lane_has_told(lane) ? find_promoted(master, lane) : NULL;
+
+    return promoted != NULL && promoted->hello.pair == lane->report->pair ? promoted : NULL;
+}
+
 /* If the lane is here, it says which number is that of its copy. */
 static bool
 fits_report(const struct member *lane, const struct session *claim)
@@ -84,11 +95,11 @@ fits_report(const struct member *lane, const struct session *claim)
 bool
 master_pairs_are_missing(const struct master *master)
 {
-    for (uint32_t place = 0; place < master->places && master->config.replicas > 0; place++) {
+    for (uint32_t place = 0; place < master->places && master_may_pair(master); place++) {
         const struct member *lane = master->place[place];
 
         if (master_lane_has_told(lane) && lane->report->pair != 0 &&
-            !fits_report(lane, find_claim(master, lane))) {
+            find_given(master, lane) == NULL && !fits_report(lane, find_claim(master, lane))) {
             return true;
         }
     }
@@ -154,7 +165,7 @@ restore_pair(const struct master *master, const struct member *lane)
 {
     struct pair *pair = master_pair_of(master, lane);
     const struct session *promoted =
-        master_lane_has_told(lane) ? NULL : find_promoted(master, lane);
+        master_lane_has_told(lane) ? find_given(master, lane) : find_promoted(master, lane);
     const struct session *claim = promoted != NULL ? promoted : find_claim(master, lane);
 
     if (promoted == NULL && !fits_report(lane, claim)) {
@@ -240,7 +251,7 @@ log_restored(const struct master *master, uint32_t index)
 void
 master_pairs_restore(struct master *master)
 {
-    for (uint32_t place = 0; place < master->places && master->config.replicas > 0; place++) {
+    for (uint32_t place = 0; place < master->places && master_may_pair(master); place++) {
         const struct member *lane = master->place[place];
 
         if (lane->state == PSD_NODE_LOST) {

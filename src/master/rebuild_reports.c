@@ -74,6 +74,10 @@ master_rebuild_admit(struct session *session)
     }
     lane = &session->master->server[hello->rank].lane[hello->lane];
     if (lane->state != PSD_NODE_MISSING && lane->incarnation > hello->incarnation) {
+        if (master_may_move(session->master)) {
+            master_move_dismiss(session);
+            return;
+        }
         master_refuse(session, PSD_ERR_FENCED, "server %u has another life", hello->rank);
         return;
     }

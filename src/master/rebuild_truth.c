@@ -66,7 +66,9 @@ master_truth_dismiss(struct master *master, const struct psi_view *view)
             master_fence(lane);
             lane->state = PSD_NODE_MISSING;
             lane->life = 0;
-            if (session != NULL) {
+            if (session != NULL && master_may_move(master)) {
+                master_move_dismiss(session);
+            } else if (session != NULL) {
                 master_refuse(session, PSD_ERR_FENCED, "server %u has another life", lane->rank);
             }
         }

@@ -96,6 +96,19 @@ prepare_server(struct session *session, struct server *server)
     return true;
 }
 
+/* Its process is here, at least: who started it hears so once. */
+static void
+stand_by(struct session *session, const struct member *place)
+{
+    const struct member member = {
+        .role = PSI_ROLE_SERVER, .rank = place->rank, .process = session->hello.host};
+
+    session->hushed = true;
+    if (session->hello.lane == 0) {
+        master_tell(session->master, PSI_TIDING_JOINED, &member, PSI_LOSS_NONE, "");
+    }
+}
+
 /* Is the place one that the job has? */
 bool
 master_lane_has_place(struct session *session)
@@ -103,6 +116,20 @@ master_lane_has_place(struct session *session)
     const struct master *master = session->master;
     const struct psi_hello *hello = &session->hello;
 
+    if (hello->rank >= master->config.servers && hello->rank < master_indexes(master)) {
+        stand_by(session, &(struct member){.rank = hello->rank});
+        master_refuse(session, PSD_ERR_STATE,
+                      "server %u lane %u: it came when the job had begun, stand by", hello->rank,
+                      hello->lane);
+        return false;
+    }
+    if (hello->rank >= master_indexes(master) && master_may_move(master)) {
+        master_refuse(session, PSD_ERR_REFUSED,
+                      "server %u: the job has room for %u server%s, 0..%u (max_servers)",
+                      hello->rank, master_indexes(master), psi_plural(master_indexes(master)),
+                      master_indexes(master) - 1);
+        return false;
+    }
     if (hello->rank >= master->config.servers) {
         master_refuse(session, PSD_ERR_REFUSED, "server %u: the job has %u server%s, 0..%u",
                       hello->rank, master->config.servers, psi_plural(master->config.servers),
@@ -140,6 +167,9 @@ is_replaced(const struct master *master, const struct server *server, const stru
     if (hello->incarnation != 0 || lane->life == hello->life) {
         return false;
     }
+    if (master->config.replicas == 0 && hello->pair != 0) { /* it comes for a move that is off */
+        return lane->state == PSD_NODE_RUNNING;
+    }
     if (master->config.replicas == 0) { /* with the rest of its life it may have a place */
         return lane->state == PSD_NODE_RUNNING && lane->session != NULL &&
                master_is_guest(master, lane) && master_survives(master);
@@ -153,23 +183,10 @@ is_replaced(const struct master *master, const struct server *server, const stru
     return lane->state != PSD_NODE_MISSING && lane->session != NULL;
 }
 
-/* Its process is here, at least: who started it hears so once. */
-static void
-stand_by(struct session *session, const struct member *place)
-{
-    const struct member member = {
-        .role = PSI_ROLE_SERVER, .rank = place->rank, .process = session->hello.host};
-
-    session->hushed = true;
-    if (session->hello.lane == 0) {
-        master_tell(session->master, PSI_TIDING_JOINED, &member, PSI_LOSS_NONE, "");
-    }
-}
-
 /* An earlier life of the master may have let others into the place of which nobody has told this one:
  * two of them with one number would be taken for each other by who has heard of one. */
-static void
-leave_numbers(const struct master *master, struct member *lane)
+void
+master_leave_numbers(const struct master *master, struct member *lane)
 {
     const uint32_t term = master->config.term;
     const uint32_t first = term > 1 ? (term - 1) * LIVES_OF_A_TERM : 0;
@@ -190,7 +207,11 @@ master_admit_lane(struct session *session)
     }
     server = &master->server[hello->rank];
     member = &server->lane[hello->lane];
-    if (is_replaced(master, server, member, hello)) {
+    if (master_move_admits(master, member, hello)) {
+        master_move_take(session, member);
+    } else if (master_move_has_left(master, member, hello)) {
+        master_move_dismiss(session);
+    } else if (is_replaced(master, server, member, hello)) {
         stand_by(session, member);
         master_refuse(session, PSD_ERR_STATE, "server %u lane %u: %s has its place, stand by",
                       hello->rank, hello->lane,
@@ -212,7 +233,7 @@ master_admit_lane(struct session *session)
     } else if (member->state == PSD_NODE_LOST) {
         /* the others of its life follow */
         master_seek_later(master, server, psi_now_ns(master->env));
-        leave_numbers(master, member);
+        master_leave_numbers(master, member);
         master_take_place(session, member, hello->address);
         psi_fail_point(master_lane_admitted);
     } else if (may_become_free(master, member)) {

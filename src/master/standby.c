@@ -15,12 +15,14 @@ void
 master_admit_standby(struct session *session)
 {
     const struct master *master = session->master;
-    const struct psi_welcome welcome = master_welcome(master);
+    struct psi_welcome welcome = master_welcome(master);
     const struct psi_frame frame = master_answer(session, PSI_FRAME_WELCOME);
 
-    if (session->hello.rank >= master->config.servers) {
+    welcome.servers =
+        master_indexes(master); /* it may have a place, though the job has one server */
+    if (session->hello.rank >= master_indexes(master)) {
         master_refuse(session, PSD_ERR_REFUSED, "server %u: the job has %u", session->hello.rank,
-                      master->config.servers);
+                      master_indexes(master));
     } else {
         session->kind = SESSION_OBSERVER;
         master_posted(session, psi_post_welcome(session->guest.conn, &frame, &welcome));
@@ -76,7 +78,8 @@ static bool
 stands_by(const struct master *master, const struct session *session, uint64_t now_ns)
 {
     return master_stands_by(session, now_ns) && was_heard_lately(session, now_ns) &&
-           !is_lost(master, session) && !master_is_copy(master, session);
+           !is_lost(master, session) && !master_is_copy(master, session) &&
+           !master_is_leaving(master, session->hello.host);
 }
 
 /* A place that nobody has, nor is about to have. */
@@ -130,7 +133,7 @@ static struct session *
 find_host(const struct master *master, uint32_t lost, uint32_t own, const uint32_t *load,
           uint64_t now_ns)
 {
-    const uint32_t servers = master->config.servers;
+    const uint32_t servers = master_indexes(master);
     struct session *best = NULL;
 
     for (struct session *session = session_first(master); session != NULL;

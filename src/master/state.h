@@ -17,6 +17,7 @@
  *   saving_tables.c  ... of which tables
  *   saving_part.c  ... and what worker 0 has itself
  *   redundancy.h  who has which part, for who started the job
+ *   moves.c     servers come and go: places move; move_plan.h says which
  *
  * All of it belongs to one thread, see master.h.
  *
@@ -169,6 +170,19 @@ struct server {
     uint64_t awaited;    /* the process in whose stead another is awaited, by this index; 0: none */
     bool is_told;        /* who started the job knows of its part: */
     struct psi_tiding_place told;
+    uint64_t leaving;     /* the process, by this index, that is to leave; 0: none */
+    bool is_drained_told; /* ... and has nothing more, which was told */
+};
+
+/* A place that is about to be in another server, or its copy (moves.c). */
+struct moving {
+    bool is_active;
+    uint32_t place;
+    uint32_t to;      /* by the index of its process ... */
+    uint64_t process; /* ... and its number */
+    bool is_copy;
+    uint64_t began_ns;
+    uint64_t retry_ns; /* not active: the next one not before */
 };
 
 /* What a rank has given of one table, over the lanes that have answered. */
@@ -340,7 +354,8 @@ struct master {
     struct member *place[PSI_PLACES_MAX];
     struct psi_loads loads;
 
-    uint32_t pairs;       /* formed so far */
+    uint32_t pairs; /* formed so far */
+    struct moving moving;
     struct psi_view view; /* the current one; id 0: none yet */
     struct change change;
     uint32_t aborted_changes;            /* since the current view: each had a number */
@@ -405,6 +420,29 @@ static inline bool
 master_is_elastic(const struct master *master)
 {
     return master->config.start_workers < master->config.workers;
+}
+
+/* May servers come and go? */
+static inline bool
+master_may_move(const struct master *master)
+{
+    return master->config.max_servers > 0;
+}
+
+/* May a lane have a copy: for good, or for as long as its place moves? */
+static inline bool
+master_may_pair(const struct master *master)
+{
+    return master->config.replicas > 0 || master_may_move(master);
+}
+
+/* Processes of servers are started with numbers below this. Those from config.servers on have no places of
+ * their own. */
+static inline uint32_t
+master_indexes(const struct master *master)
+{
+    return master->config.max_servers > master->config.servers ? master->config.max_servers
+                                                               : master->config.servers;
 }
 
 /* The number of a lane among those of all servers. */
@@ -633,6 +671,9 @@ void master_end_by_server(struct master *master, const struct member *lane, enum
 
 void master_server_tick(struct master *master, struct server *server, uint64_t now_ns);
 
+/* The next life in a place has a number that no life of an earlier master has. */
+void master_leave_numbers(const struct master *master, struct member *lane);
+
 /* Room for the lanes of a server. PSD_ERR_NO_MEMORY. */
 psd_status master_server_prepare(struct server *server, uint32_t index, uint32_t lanes);
 
@@ -751,6 +792,30 @@ bool master_has_free_place(const struct server *server);
 /* Gives those places of a lost server that nobody has to lanes that stand by in others. False: there are
  * not enough of them. */
 bool master_place_elsewhere(struct master *master, uint32_t lost, uint64_t now_ns);
+
+/* -------------------------------------------------------------------------------- moves.c --- */
+
+void master_moves_tick(struct master *master, uint64_t now_ns);
+
+/* The process of a server is to leave, once it has nothing of the job. Is it? */
+void master_move_leave(struct master *master, uint32_t index, uint64_t process);
+bool master_is_leaving(const struct master *master, uint64_t process);
+
+/* A lane of that process which stands by, and is nobody's copy; NULL: there is none. */
+struct session *master_move_spare(const struct master *master, uint64_t process, uint64_t now_ns);
+
+/* To a lane that was told to hand its place over, once more. */
+void master_move_send(const struct master *master, const struct member *lane);
+
+/* Is that the copy of the lane, which has got its place from it? It takes it. */
+bool master_move_admits(const struct master *master, const struct member *lane,
+                        const struct psi_hello *hello);
+void master_move_take(struct session *session, struct member *lane);
+
+/* Is that a lane whose place is another's by now? It stands by from now on. */
+bool master_move_has_left(const struct master *master, const struct member *lane,
+                          const struct psi_hello *hello);
+void master_move_dismiss(struct session *session);
 
 /* ------------------------------------------------------------------------------- saving.c --- */
 

@@ -443,7 +443,7 @@ begin_return(struct master *master, uint32_t index)
     for (uint32_t lane = 0; lane < server->lanes; lane++) {
         server->lane[lane].returned = place_now(&server->lane[lane]);
     }
-    psi_log(master->log, PSI_LOG_INFO, "MEMBER-BACK",
+    psi_log(master->log, master_is_moving(server) ? PSI_LOG_DEBUG : PSI_LOG_INFO, "MEMBER-BACK",
             master_pairs_promote(server) ? "server %u: its copy has its places after %" PRIu64 " ms"
                                          : "server %u is back, in another life, after %" PRIu64
                                            " ms",

@@ -1,0 +1,202 @@
+/*
+ * move_plan.c - which place moves next, when servers come and go.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "master/move_plan.h"
+
+/* Of its even share of the bytes, in tenths: so much a server may have when it gets a place. */
+enum { SHARE_MAX_TENTHS = 12 };
+
+/* What each server has: of places, or of copies. */
+struct shares {
+    uint32_t staying;
+    uint32_t items; /* all of them */
+    uint64_t bytes; /* ... and theirs; 1 for each on top, so that empty ones count */
+    uint32_t count_of[PSI_SERVERS_MAX];
+    uint64_t bytes_of[PSI_SERVERS_MAX];
+};
+
+static bool
+stays(const struct move_server *server)
+{
+    return server->is_here && !server->is_leaving;
+}
+
+uint32_t
+move_plan_staying(const struct move_places *places)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < PSI_SERVERS_MAX; i++) {
+        count += stays(&places->server[i]);
+    }
+    return count;
+}
+
+static uint64_t
+weight(const struct move_places *places, uint32_t place)
+{
+    return places->bytes[place] + 1;
+}
+
+static void
+count_shares(const struct move_places *places, const uint32_t *at, struct shares *shares_p)
+{
+    *shares_p = (struct shares){.staying = move_plan_staying(places)};
+    for (uint32_t place = 0; place < places->places; place++) {
+        if (at[place] != MOVE_NOWHERE) {
+            shares_p->items++;
+            shares_p->bytes += weight(places, place);
+            shares_p->count_of[at[place]]++;
+            shares_p->bytes_of[at[place]] += weight(places, place);
+        }
+    }
+}
+
+/* Has the one server less than the other? */
+static bool
+has_less(const struct shares *shares, uint32_t one, uint32_t other)
+{
+    return shares->count_of[one] < shares->count_of[other] ||
+           (shares->count_of[one] == shares->count_of[other] &&
+            shares->bytes_of[one] < shares->bytes_of[other]);
+}
+
+/* A copy is never where its place is, nor the place where... it is already. */
+static bool
+may_have(const struct move_places *places, const struct move *move, uint32_t server)
+{
+    return stays(&places->server[server]) && places->at[move->place] != server &&
+           (!move->is_copy || places->copy_at[move->place] != server);
+}
+
+/* A copy in the server is as good as room for the place. */
+static bool
+has_room(const struct move_places *places, const struct move *move, uint32_t server)
+{
+    return places->server[server].spare > 0 ||
+           (!move->is_copy && places->copy_at[move->place] == server);
+}
+
+/* ---- servers that leave -------------------------------------------------------------------- */
+
+/* Where the place of a server that leaves goes to: where its copy is, so that no byte has to move; else to
+ * who has least. */
+static uint32_t
+find_heir(const struct move_places *places, const struct shares *shares, const struct move *move)
+{
+    const uint32_t copy = places->copy_at[move->place];
+    uint32_t best = MOVE_NOWHERE;
+
+    if (!move->is_copy && copy != MOVE_NOWHERE && may_have(places, move, copy)) {
+        return copy;
+    }
+    for (uint32_t i = 0; i < PSI_SERVERS_MAX; i++) {
+        if (may_have(places, move, i) && has_room(places, move, i) &&
+            (best == MOVE_NOWHERE || has_less(shares, i, best))) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+static bool
+plan_leaving(const struct move_places *places, const struct shares *shares, bool is_copy,
+             struct move *move_p)
+{
+    const uint32_t *at = is_copy ? places->copy_at : places->at;
+
+    for (uint32_t place = 0; place < places->places; place++) {
+        if (at[place] != MOVE_NOWHERE && places->server[at[place]].is_leaving) {
+            *move_p = (struct move){.place = place, .is_copy = is_copy};
+            move_p->to = find_heir(places, shares, move_p);
+            if (move_p->to != MOVE_NOWHERE) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* ---- servers that come --------------------------------------------------------------------- */
+
+/* Of those that stay and have fewer than their share the one that has least; MOVE_NOWHERE: there is none. */
+static uint32_t
+find_receiver(const struct move_places *places, const struct shares *shares)
+{
+    const uint32_t share = shares->items / shares->staying;
+    uint32_t best = MOVE_NOWHERE;
+
+    for (uint32_t i = 0; i < PSI_SERVERS_MAX; i++) {
+        if (stays(&places->server[i]) && shares->count_of[i] < share &&
+            (best == MOVE_NOWHERE || has_less(shares, i, best))) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+static bool
+keeps_bound(const struct move_places *places, const struct shares *shares, const struct move *move)
+{
+    const uint64_t after = shares->bytes_of[move->to] + weight(places, move->place);
+
+    return after * 10 * shares->staying <= shares->bytes * SHARE_MAX_TENTHS;
+}
+
+/* Is it better to take this one than the best so far? From who has most; there one of the most bytes. */
+static bool
+is_better(const struct move_places *places, const uint32_t *at, const struct shares *shares,
+          uint32_t place, uint32_t best)
+{
+    const uint32_t from = at[place];
+    const uint32_t other = at[best];
+
+    if (shares->count_of[from] != shares->count_of[other]) {
+        return shares->count_of[from] > shares->count_of[other];
+    }
+    if (shares->bytes_of[from] != shares->bytes_of[other]) {
+        return shares->bytes_of[from] > shares->bytes_of[other];
+    }
+    return from == other && places->bytes[place] > places->bytes[best];
+}
+
+static bool
+plan_coming(const struct move_places *places, const struct shares *shares, bool is_copy,
+            struct move *move_p)
+{
+    const uint32_t *at = is_copy ? places->copy_at : places->at;
+    const uint32_t to = shares->staying == 0 ? MOVE_NOWHERE : find_receiver(places, shares);
+    const uint32_t share = shares->staying == 0 ? 0 : shares->items / shares->staying;
+    bool found = false;
+
+    for (uint32_t place = 0; to != MOVE_NOWHERE && place < places->places; place++) {
+        const struct move move = {.place = place, .to = to, .is_copy = is_copy};
+
+        if (at[place] != MOVE_NOWHERE && shares->count_of[at[place]] > share &&
+            may_have(places, &move, to) && has_room(places, &move, to) &&
+            keeps_bound(places, shares, &move) &&
+            (!found || is_better(places, at, shares, place, move_p->place))) {
+            *move_p = move;
+            found = true;
+        }
+    }
+    return found;
+}
+
+static bool
+plan(const struct move_places *places, bool is_copy, struct move *move_p)
+{
+    struct shares shares;
+
+    count_shares(places, is_copy ? places->copy_at : places->at, &shares);
+    return plan_leaving(places, &shares, is_copy, move_p) ||
+           plan_coming(places, &shares, is_copy, move_p);
+}
+
+bool
+move_plan_next(const struct move_places *places, bool copies, struct move *move_p)
+{
+    return plan(places, false, move_p) || (copies && plan(places, true, move_p));
+}
