@@ -102,8 +102,8 @@ def test_what_is_refused(start):
             (("--workers", 1), 3, "1 fewer of 2 leaves 1, and --min_workers is 2"),
             (("--workers", "+1", "--host", "elsewhere"), 3, "--host elsewhere: no machine of this job"),
             (("--workers", "many"), 2, "scale: many: how many workers?"),
-            ((), 2, "no --workers: how many workers?"),
-            (("--servers", 2), 2, "a running job keeps its servers")):
+            ((), 2, "no --workers, no --servers: how many workers?"),
+            (("--servers", 3), 3, "a job that servers may come to, and leave, is started with --max_servers")):
         told = scale(job, *options)
         assert told.returncode == code and text in told.stderr, (options, told)
     told = scale(job, "--workers", 2)

@@ -1,5 +1,5 @@
 /*
- * scale.c - `psd_run scale JOB --workers N`.
+ * scale.c - `psd_run scale JOB --workers N`, and --servers N.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -11,7 +11,7 @@
 #include "launch/cli/verbs.h"
 #include "launch/rules/watch.h"
 
-enum { GRACE_S = 30, DIGITS_MAX = 4, HOST_MAX = 255 };
+enum { GRACE_S = 30, DIGITS_MAX = 4, HOST_MAX = 255, LINE_BYTES = HOST_MAX + 64 };
 
 /* 3, +1, -2 */
 static bool
@@ -29,18 +29,17 @@ read_number(const char *text, char *sign_p, unsigned *number_p)
 static bool
 check(const struct verb_options *options, char *sign_p, unsigned *number_p)
 {
-    if (options->scale_servers != NULL) {
-        fprintf(stderr,
-                "psd_run: scale: --servers %.64s: a running job keeps its servers; only "
-                "its workers can be more or fewer (--workers)\n",
-                options->scale_servers);
+    const bool servers = options->scale_servers != NULL;
+    const char *text = servers ? options->scale_servers : options->scale_workers;
+
+    if (servers && options->scale_workers != NULL) {
+        fprintf(stderr, "psd_run: scale: --workers and --servers: one at a time\n");
         return false;
     }
-    if (options->scale_workers == NULL || !read_number(options->scale_workers, sign_p, number_p)) {
-        fprintf(stderr,
-                "psd_run: scale: %.64s: how many workers? psd_run scale JOB --workers 3, or +1, "
-                "-1\n",
-                options->scale_workers == NULL ? "no --workers" : options->scale_workers);
+    if (text == NULL || !read_number(text, sign_p, number_p)) {
+        fprintf(stderr, "psd_run: scale: %.64s: how many %s? psd_run scale JOB --%s 3, or +1, -1\n",
+                text == NULL ? "no --workers, no --servers" : text, servers ? "servers" : "workers",
+                servers ? "servers" : "workers");
         return false;
     }
     if (options->host != NULL && (options->host[0] == '\0' || strlen(options->host) > HOST_MAX ||
@@ -51,6 +50,20 @@ check(const struct verb_options *options, char *sign_p, unsigned *number_p)
     return true;
 }
 
+/* What the job's psd_run is asked. */
+static void
+write_line(const struct verb_options *options, char sign, unsigned number, char line_p[LINE_BYTES])
+{
+    const char *host = options->host != NULL ? options->host : "-";
+
+    if (options->scale_servers != NULL) {
+        snprintf(line_p, LINE_BYTES, "scale servers %c %u %s\n", sign, number, host);
+    } else {
+        snprintf(line_p, LINE_BYTES, "scale workers %c %u %u %s\n", sign, number, options->seconds,
+                 host);
+    }
+}
+
 int
 verb_scale(int argc, char *const *argv)
 {
@@ -59,7 +72,7 @@ verb_scale(int argc, char *const *argv)
     const char *rest = NULL;
     const char *told;
     char *answer;
-    char line[HOST_MAX + 64];
+    char line[LINE_BYTES];
     unsigned number;
     char sign;
     int code;
@@ -73,8 +86,7 @@ verb_scale(int argc, char *const *argv)
     if (!verb_choose_job(rest, VERB_SCALE, name, &code)) {
         return code;
     }
-    snprintf(line, sizeof(line), "scale workers %c %u %u %s\n", sign, number, options.seconds,
-             options.host != NULL ? options.host : "-");
+    write_line(&options, sign, number, line);
     answer = verb_ask(name, line);
     if (answer == NULL) {
         return WATCH_CODE_CANNOT_START;
@@ -84,7 +96,8 @@ verb_scale(int argc, char *const *argv)
         fputs(told[1] != '\0' ? told + 1 : "there are so many already\n", stdout);
         code = 0;
     } else {
-        fprintf(stderr, "psd_run: job %s: its workers stay as they are: %s", name,
+        fprintf(stderr, "psd_run: job %s: its %s stay as they are: %s", name,
+                options.scale_servers != NULL ? "servers" : "workers",
                 told != NULL ? told + 1 : "its psd_run is of another version\n");
         code = WATCH_CODE_CANNOT_START;
     }

@@ -39,19 +39,21 @@ static const char about_restart[] =
     "\n"
     "    psd_run restart train --servers";
 static const char about_scale[] =
-    "More workers for a job that runs, or fewer (docs/elastic.md). It has to be started with room "
-    "for\n"
-    "them, --max_workers. New ones run the same command, and count from a step on that the log "
-    "names.\n"
-    "Those with the highest ranks leave: they get SIGTERM, and time to finish their step and to "
-    "leave\n"
-    "(psd_leave, or psd_close); after that they are killed. Training goes on without a pause. Exit "
-    "code\n"
-    "0: it is under way; 3: refused, with the reason.\n"
+    "More workers or servers for a job that runs, or fewer (docs/elastic.md). It has to be "
+    "started\n"
+    "with room for them: --max_workers, --max_servers. New workers run the same command, and "
+    "count\n"
+    "from a step on that the log names. Those with the highest ranks leave: they get SIGTERM, and\n"
+    "time to finish their step and to leave (psd_leave, or psd_close); after that they are "
+    "killed.\n"
+    "A new server gets its share of what the others have; one that leaves gives away what it has,\n"
+    "and is ended then. Training goes on without a pause, and no bit changes. Exit code 0: it is\n"
+    "under way; 3: refused, with the reason.\n"
     "\n"
     "    psd_run scale train --workers 6\n"
     "    psd_run scale train --workers +2 --host node7\n"
-    "    psd_run scale train --workers=-1";
+    "    psd_run scale train --workers=-1\n"
+    "    psd_run scale train --servers +1";
 static const char about_page[] =
     "Where a job that runs here is watched in a browser: its address, with its token. Who has it\n"
     "sees the job; give it to nobody else. With --master, a page for a job that was started by "
@@ -112,7 +114,7 @@ static const struct psi_command commands[] = {
                       .about = about_restart,
                       .option_count = 2},
     [VERB_SCALE] = {.name = "psd_run scale",
-                    .synopsis = "[JOB] --workers N [options]",
+                    .synopsis = "[JOB] --workers N | --servers N [options]",
                     .about = about_scale,
                     .option_count = 4},
     [VERB_PAGE] = {.name = "psd_run page",
@@ -155,16 +157,14 @@ verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *opt
                           {"timeout", 0, PSI_OPTION_NUMBER,
                            "how many seconds each may take until nothing is missing [60]",
                            &options->seconds, 1, 86400}},
-        [VERB_SCALE] = {{"workers", 0, PSI_OPTION_TEXT, "how many there are to be: 3, or +1, -1",
-                         &options->scale_workers},
-                        {"servers", 0, PSI_OPTION_TEXT, "refused: a running job keeps its servers",
-                         &options->scale_servers},
-                        {"host", 0, PSI_OPTION_TEXT,
-                         "the machine of the job for new ones [that with the fewest workers]",
-                         &options->host},
-                        {"grace", 0, PSI_OPTION_NUMBER,
-                         "how many seconds those that leave have for it [30]", &options->seconds, 1,
-                         86400}},
+        [VERB_SCALE] =
+            {{"workers", 0, PSI_OPTION_TEXT, "how many there are to be: 3, or +1, -1",
+              &options->scale_workers},
+             {"servers", 0, PSI_OPTION_TEXT, "the same of servers", &options->scale_servers},
+             {"host", 0, PSI_OPTION_TEXT,
+              "the machine of the job for new ones [that with the fewest of them]", &options->host},
+             {"grace", 0, PSI_OPTION_NUMBER, "how many seconds workers that leave have for it [30]",
+              &options->seconds, 1, 86400}},
         [VERB_LIST] = {{"no_trunc", 0, PSI_OPTION_FLAG, "all columns, whole commands",
                         &options->no_trunc},
                        {"json", 0, PSI_OPTION_FLAG, "for programs", &options->json}},

@@ -194,6 +194,46 @@ layout_copy(const struct layout *layout)
     return copy;
 }
 
+/* Room for `more` entries behind the first `at` of `count`. */
+static uint32_t *
+widen(uint32_t *list, uint32_t count, uint32_t at, uint32_t more)
+{
+    list = memory_need(realloc(list, (count + more) * sizeof(*list)));
+    memmove(list + at + more, list + at, (count - at) * sizeof(*list));
+    memset(list + at, 0, more * sizeof(*list));
+    return list;
+}
+
+void
+layout_make_room(struct layout *layout, uint32_t servers, uint32_t max_servers)
+{
+    const uint32_t more = max_servers - servers;
+
+    layout->machine_of = widen(layout->machine_of, layout->slots, 1 + servers, more);
+    layout->local_rank = widen(layout->local_rank, layout->slots, 1 + servers, more);
+    layout->gpus = widen(layout->gpus, layout->slots, 1 + servers, more);
+    layout->slots += more;
+    for (uint32_t slot = 1 + servers; slot <= max_servers;
+         slot++) { /* whoever asks is told some machine */
+        layout->machine_of[slot] = layout->machine_of[1 + (slot - 1) % servers];
+    }
+}
+
+void
+layout_add_server(struct layout *layout, uint32_t slot, uint32_t machine)
+{
+    layout->machine_of[slot] = machine;
+    layout->local_rank[slot] = layout->machines[machine].servers++;
+    layout->machines[machine].processes++;
+}
+
+void
+layout_take_server(struct layout *layout, uint32_t slot)
+{
+    layout->machines[layout->machine_of[slot]].servers--;
+    layout->machines[layout->machine_of[slot]].processes--;
+}
+
 void
 layout_move_server(struct layout *layout, uint32_t slot, uint32_t machine)
 {

@@ -44,6 +44,13 @@ struct layout {
 };
 
 /* cluster NULL: everything here. */
+/* Slots for servers that may come, behind those that there are: none is on any machine. */
+void layout_make_room(struct layout *layout, uint32_t servers, uint32_t max_servers);
+
+/* One of them comes, or leaves. */
+void layout_add_server(struct layout *layout, uint32_t slot, uint32_t machine);
+void layout_take_server(struct layout *layout, uint32_t slot);
+
 struct layout layout_build(const struct psi_cluster *cluster, uint32_t servers, uint32_t workers);
 
 /* One of several psd_run that make up a job, and what it runs: a server or a worker. */

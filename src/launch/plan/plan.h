@@ -30,7 +30,8 @@ enum { PLAN_WHY_BYTES = 64 };
  * Thread: immutable once built.
  */
 struct plan {
-    uint32_t servers;
+    uint32_t servers;       /* slots for them: as many as may run at a time */
+    uint32_t start_servers; /* the job begins with so many; 0: with all */
     uint32_t workers;
     unsigned personality;     /* a set; 0: poseidon */
     enum psi_pass pass;       /* the environment names the place, save with flags and none */
@@ -42,6 +43,7 @@ struct plan {
     uint16_t master_port;     /* 0: the system chooses */
     uint32_t gpus_per_worker; /* 0: as the machine's are shared out */
     uint32_t lanes;           /* of a server; 0: as the cores of its machine allow */
+    uint32_t standby_lanes;   /* likewise, as somebody has said; 0: nobody has */
     uint32_t max_restarts;
     uint32_t replicas;                 /* copies of servers: 0 or 1 ... */
     char replicas_why[PLAN_WHY_BYTES]; /* ... "as told", "auto: one server"; "": no such job */
@@ -98,6 +100,13 @@ struct plan_task {
 /* PSD_ERR_INVALID: the command or the counts make no sense. */
 psd_status plan_build(struct plan *plan, const struct plan_sources *sources, struct psd_error *err);
 void plan_fini(struct plan *plan);
+
+/* Servers that the job begins with. Others may come: scale_servers.h. */
+static inline uint32_t
+plan_start_servers(const struct plan *plan)
+{
+    return plan->start_servers != 0 ? plan->start_servers : plan->servers;
+}
 
 /* Whether a process runs the user's command: workers do, and servers of other personalities. */
 bool plan_runs_command(const struct plan *plan, uint32_t slot);

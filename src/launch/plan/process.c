@@ -15,7 +15,7 @@
 #include "launch/text/memory.h"
 #include "launch/text/variables.h"
 
-enum { LANES_MAX = 64 };
+enum { LANES_MAX = 64, STANDBY_LANES_MAX = 1024, PLACES_EACH = 2 };
 
 static void
 add_number(struct words *argv, const char *option, uint32_t value)
@@ -36,7 +36,7 @@ master_arguments(const struct plan *plan, const struct process_facts *facts, str
 {
     words_add(argv, "ps_master");
     add_number(argv, "--workers", plan->workers);
-    add_number(argv, "--servers", plan->servers);
+    add_number(argv, "--servers", plan_start_servers(plan));
     add_pair(argv, "--bind", facts->address);
     add_number(argv, "--port", facts->term > 1 ? facts->master_port : plan->master_port);
     if (facts->term > 1) {
@@ -63,6 +63,33 @@ process_lanes(const struct process_facts *facts)
     return share < 1 ? 1 : share > LANES_MAX ? LANES_MAX : share;
 }
 
+/* Where servers come and go, places are what moves: two for each server that there may be, so that each gets an
+ * even share of them. */
+static uint32_t
+lanes_of(const struct plan *plan, const struct process_facts *facts)
+{
+    const uint32_t servers = plan_start_servers(plan);
+    const uint32_t needed = (PLACES_EACH * plan->servers + servers - 1) / servers;
+    const uint32_t lanes = facts->lanes != 0 ? facts->lanes : process_lanes(facts);
+
+    if (plan->lanes != 0) {
+        return plan->lanes;
+    }
+    return plan->start_servers == 0 || lanes >= needed ? lanes
+           : needed < LANES_MAX                        ? needed
+                                                       : LANES_MAX;
+}
+
+/* ... and any of them may be the last one, and have all. */
+static uint32_t
+standby_lanes_of(const struct plan *plan, const struct process_facts *facts)
+{
+    const uint32_t places = plan_start_servers(plan) * lanes_of(plan, facts);
+    const uint32_t wanted = plan->replicas > 0 ? places + lanes_of(plan, facts) : places;
+
+    return wanted < STANDBY_LANES_MAX ? wanted : STANDBY_LANES_MAX;
+}
+
 static void
 server_arguments(const struct plan *plan, uint32_t index, const struct process_facts *facts,
                  struct words *argv)
@@ -73,8 +100,10 @@ server_arguments(const struct plan *plan, uint32_t index, const struct process_f
     add_pair(argv, "--bind", facts->address);
     add_number(argv, "--servers", facts->place.local_size);
     if (plan->lanes == 0) {
-        words_add_format(argv, "--lanes=%u",
-                         facts->lanes != 0 ? facts->lanes : process_lanes(facts));
+        words_add_format(argv, "--lanes=%u", lanes_of(plan, facts));
+    }
+    if (plan->start_servers != 0 && plan->standby_lanes == 0) {
+        words_add_format(argv, "--standby_lanes=%u", standby_lanes_of(plan, facts));
     }
     words_add_all(argv, &plan->server_settings);
     words_add_all(argv, &plan->resume);
@@ -238,7 +267,7 @@ process_words(const struct plan *plan, uint32_t slot, const struct process_facts
     struct command_values values = {.role = plan_task(plan, slot).name,
                                     .rank = role_index(slot, plan->servers),
                                     .world = plan->workers,
-                                    .servers = plan->servers,
+                                    .servers = plan_start_servers(plan),
                                     .master = facts->master,
                                     .port = personality_is_foreign(plan->personality) ? facts->port
                                                                                       : NULL};

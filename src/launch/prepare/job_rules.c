@@ -97,6 +97,53 @@ job_rules_settle_replicas(struct psi_settings *settings, const struct layout *la
                             settings->replicas == PSI_REPLICAS_1 ? "1" : "0", err);
 }
 
+/* Why servers cannot come and go; NULL: they can. */
+static const char *
+fixed_servers(const struct psi_settings *settings, const struct plan *plan,
+              const struct layout *layout)
+{
+    if (personality_is_foreign(plan->personality)) {
+        return "the servers of this personality are not Poseidon's";
+    }
+    if (settings->sum_failover == PSI_FAILOVER_OFF) {
+        return "not with sum_failover=off: what moves a place is what brings back a lost one";
+    }
+    if (settings->on_worker_death == PSI_DEATH_WAIT && plan->replicas == 0) {
+        return "with on_worker_death=wait only with --replicas 1";
+    }
+    for (uint32_t i = 0; i < layout->machine_count; i++) {
+        if (layout->machines[i].joined) {
+            return "each process of this job is started by a psd_run of its own, and none of them "
+                   "may start others";
+        }
+    }
+    return NULL;
+}
+
+psd_status
+job_rules_make_room(const struct psi_settings *settings, struct layout *layout, struct plan *plan,
+                    struct psd_error *err)
+{
+    const uint32_t max_servers = settings->max_servers;
+    const char *why = max_servers == 0 ? NULL : fixed_servers(settings, plan, layout);
+
+    if (why != NULL) {
+        return psi_fail(err, PSD_ERR_INVALID, "--max_servers %u: %s", max_servers, why);
+    }
+    if (max_servers != 0 && max_servers < plan->servers) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--max_servers %u: the job has %u servers from the start; give at least "
+                        "that many, or leave it out",
+                        max_servers, plan->servers);
+    }
+    if (max_servers != 0) {
+        layout_make_room(layout, plan->servers, max_servers);
+        plan->start_servers = plan->servers;
+        plan->servers = max_servers;
+    }
+    return PSD_OK;
+}
+
 psd_status
 job_rules_min_workers(const struct launch_options *options, struct psi_settings *settings,
                       struct psd_error *err)
@@ -184,6 +231,8 @@ job_rules(const struct launch_options *options, const struct psi_settings *setti
 {
     struct watch_config rules = {
         .servers = plan->servers,
+        .parts = plan_start_servers(plan),
+        .may_scale_servers = plan->start_servers != 0,
         .workers = plan->workers,
         .on_worker_death = (enum watch_policy)settings->on_worker_death,
         .is_policy_told = psi_settings_told(settings, "on_worker_death"),

@@ -24,6 +24,10 @@ psd_status job_rules_apply_restart(const struct launch_options *options,
 psd_status job_rules_settle_replicas(struct psi_settings *settings, const struct layout *layout,
                                      struct plan *plan, struct psd_error *err);
 
+/* Slots for servers that may come while the job runs (max_servers). PSD_ERR_INVALID: none can. */
+psd_status job_rules_make_room(const struct psi_settings *settings, struct layout *layout,
+                               struct plan *plan, struct psd_error *err);
+
 /* A batch system takes workers away and brings them back: the job waits, unless told not to. */
 psd_status job_rules_apply_joining(struct psi_settings *settings, uint32_t wait_s,
                                    struct psd_error *err);

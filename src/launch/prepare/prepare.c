@@ -335,6 +335,7 @@ complete(struct work *work, struct psd_error *err)
     plan->keep_env = options->keep_env;
     plan->gpus_per_worker = options->gpus_per_worker;
     plan->lanes = work->settings.lanes;
+    plan->standby_lanes = work->settings.standby_lanes;
     choose_automatic(work);
     return status;
 }
@@ -563,7 +564,8 @@ prepare_job(const struct launch_options *options, char *const *environment,
     }
     if (status == PSD_OK) {
         hand_on_settings(&work);
-        status = checkpoints_settle(options, work.plan, err);
+        status = job_rules_make_room(&work.settings, &prepared_p->layout, work.plan, err);
+        status = status == PSD_OK ? checkpoints_settle(options, work.plan, err) : status;
         status = status == PSD_OK ? plan_build(work.plan, &work.sources, err) : status;
     }
     status = status == PSD_OK ? check_gpus(&prepared_p->layout, work.plan, err) : status;

@@ -17,6 +17,7 @@
 #include "launch/rules/watch_master.h"
 #include "launch/rules/watch_restart.h"
 #include "launch/rules/watch_rolling.h"
+#include "launch/rules/watch_scale.h"
 #include "launch/rules/watch_servers.h"
 #include "launch/rules/watch_steps.h"
 #include "launch/rules/watch_stop.h"
@@ -90,6 +91,9 @@ watch_init(struct watch *watch, const struct watch_config *config, const struct 
                             .absence_ms = UINT64_MAX,
                             .service_left_deadline_ms = UINT64_MAX};
     watch->slots = calloc(watch_slots_max(config), sizeof(*watch->slots));
+    if (watch->slots != NULL) {
+        watch_scale_init(watch);
+    }
     return cause_init(&watch->inquest, &inquest) && watch->slots != NULL;
 }
 
@@ -229,7 +233,7 @@ all_started(const struct watch *watch)
         const bool was_there = slot == 0 && state->restarts > 0;
 
         if (!state->started && !state->joined && !state->is_missing && !was_there &&
-            !state->is_added) {
+            !state->is_added && !state->is_hosted && !state->is_scaled) {
             return false;
         }
     }
@@ -259,7 +263,8 @@ service_exited(struct watch *watch, const struct watch_event *event, uint64_t no
     if (event->slot == 0 && code != 0 && watch_master_exited(watch, now_ms)) {
         return;
     }
-    if (watch_slot_role(watch, event->slot) == LAUNCH_SERVER && code != 0 &&
+    if (watch_slot_role(watch, event->slot) == LAUNCH_SERVER &&
+        (code != 0 || watch_server_is_out(watch, event->slot)) &&
         watch_server_exited(watch, event->slot, now_ms)) {
         return;
     }
@@ -307,7 +312,7 @@ exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
     case WATCH_LEAVING:
         /* Workers that ended with 0 without saying done to the job did not end well. Of foreign
          * jobs we know no more than that the workers did. */
-        if (event->slot != 0 && watch_server_is_spare(slot)) {
+        if (event->slot != 0 && (watch_server_is_spare(slot) || slot->is_scaled)) {
             cause_forgive(&watch->inquest, event->slot);
             watch_leave_if_done(watch, now_ms);
         } else if (watch_shell_code(event->code, event->signal) != 0 && !watch->config.foreign &&
@@ -337,7 +342,7 @@ ready(struct watch *watch)
         return;
     }
     watch_enter(watch, WATCH_RUNNING, UINT64_MAX);
-    for (uint32_t slot = 1; slot <= watch->config.servers; slot++) {
+    for (uint32_t slot = 1; slot <= watch_last_part(watch); slot++) {
         watch_start(watch, slot);
     }
 }
@@ -426,6 +431,9 @@ watch_told(struct watch *watch, const struct psi_tiding *tiding, uint64_t now_ms
         return;
     }
     cause_told(&watch->inquest, tiding);
+    if (tiding->role == PSI_TIDING_SERVER) {
+        watch_server_told(watch, tiding, slot, now_ms);
+    }
     if (tiding->kind == PSI_TIDING_JOINED && slot != 0) {
         watch->slots[slot].life = tiding->life;
         joined(watch, slot, now_ms);
@@ -433,17 +441,6 @@ watch_told(struct watch *watch, const struct psi_tiding *tiding, uint64_t now_ms
         watch->slots[slot].counts = true;
     } else if (tiding->kind == PSI_TIDING_LOST && tiding->role == PSI_TIDING_WORKER) {
         worker_lost(watch, slot, tiding->loss, now_ms);
-    } else if (tiding->kind == PSI_TIDING_AWAITED && tiding->role == PSI_TIDING_SERVER) {
-        watch_server_awaited(watch, slot, now_ms);
-    } else if (tiding->kind == PSI_TIDING_HOSTED && tiding->role == PSI_TIDING_SERVER) {
-        watch_server_hosted(watch, slot, now_ms);
-    } else if (tiding->kind == PSI_TIDING_COPIED && tiding->role == PSI_TIDING_SERVER) {
-        watch_server_copied(watch, slot, now_ms);
-    } else if (tiding->kind == PSI_TIDING_PLACE && tiding->role == PSI_TIDING_SERVER) {
-        watch->slots[slot].is_placed = true;
-        watch->slots[slot].place = tiding->place;
-    } else if (tiding->kind == PSI_TIDING_CROSSED && tiding->role == PSI_TIDING_SERVER) {
-        watch->slots[slot].crossed[tiding->lane] = tiding->life;
     } else if (tiding->kind == PSI_TIDING_SAVED && watch->save_until_ms != 0) {
         watch->saved_step = tiding->step;
         watch_saving_over(watch, now_ms);
@@ -485,6 +482,8 @@ watch_event(struct watch *watch, const struct watch_event *event, uint64_t now_m
         if (watch_worker_is_new(watch, event->slot)) {
             watch->slots[event->slot].ended = true;
             watch_leave_if_done(watch, now_ms);
+        } else if (watch->slots[event->slot].is_scaled && !watch->slots[event->slot].joined) {
+            watch_server_not_come(watch, event->slot);
         } else if (watch->phase < WATCH_ASKING) {
             watch_fail(watch, WATCH_CAUSE_NOT_STARTED, event->slot, WATCH_CODE_CANNOT_START);
         }

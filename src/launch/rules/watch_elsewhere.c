@@ -123,8 +123,9 @@ outlives(const struct watch *watch, uint32_t slot, uint32_t machine)
 {
     const struct watch_slot *server = &watch->slots[slot];
 
-    if (server->is_hosted || (server->is_placed && is_left(watch, slot, machine)) ||
-        (!server->is_placed && watch->config.machine_of[slot] != machine)) {
+    if ((server->is_hosted && !server->is_scaled) ||
+        (server->is_placed && is_left(watch, slot, machine)) ||
+        (!server->is_placed && (server->is_hosted || watch->config.machine_of[slot] != machine))) {
         return true;
     }
     return watch->config.server_restarts > 0 &&

@@ -9,6 +9,7 @@
 
 #include "launch/rules/watch_elsewhere.h"
 #include "launch/rules/watch_master.h"
+#include "launch/rules/watch_scale.h"
 #include "launch/rules/watch_servers.h"
 #include "launch/rules/watch_steps.h"
 
@@ -23,7 +24,7 @@ static bool
 has_workers_alone(const struct watch *watch, uint32_t machine)
 {
     for (uint32_t slot = 0; slot <= watch->config.servers; slot++) {
-        if (watch_machine_of(watch, slot) == machine) {
+        if (watch_machine_of(watch, slot) == machine && !watch_server_is_out(watch, slot)) {
             return false;
         }
     }
@@ -98,7 +99,8 @@ lose_services(struct watch *watch, uint32_t machine, uint64_t now_ms)
         return; /* nobody needs the servers any more */
     }
     for (uint32_t slot = 1; slot <= watch->config.servers; slot++) {
-        if (watch_machine_of(watch, slot) == machine && !watch_server_exited(watch, slot, now_ms)) {
+        if (watch_machine_of(watch, slot) == machine && !watch_server_is_out(watch, slot) &&
+            !watch_server_exited(watch, slot, now_ms)) {
             watch_ask(watch, now_ms);
         }
     }

@@ -18,6 +18,7 @@
 #include "base/exit_code.h"
 #include "launch/rules/watch_elsewhere.h"
 #include "launch/rules/watch_restart.h"
+#include "launch/rules/watch_scale.h"
 #include "launch/rules/watch_steps.h"
 
 enum {
@@ -34,6 +35,9 @@ have_servers_left(const struct watch *watch)
     for (uint32_t slot = 1; slot <= watch->config.servers; slot++) {
         const struct watch_slot *server = &watch->slots[slot];
 
+        if (watch_server_is_out(watch, slot)) {
+            continue;
+        }
         if (server->alive || !server->started) {
             return false;
         }
@@ -186,6 +190,7 @@ watch_master_remind(struct watch *watch)
         }
         if (is_server) {
             remind_of_crossed(watch, slot);
+            watch_server_remind(watch, slot);
         }
         if (!is_server && watch->inquest.processes[slot].done) {
             watch_tell_master(watch, &(struct psi_word){.kind = PSI_WORD_DONE,

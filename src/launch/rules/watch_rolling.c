@@ -13,6 +13,8 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include "launch/rules/watch_steps.h"
+
 static const char *
 refusal(const struct watch *watch)
 {
@@ -36,7 +38,7 @@ refusal(const struct watch *watch)
 static uint32_t
 first_unsafe(const struct watch *watch)
 {
-    for (uint32_t slot = 1; slot <= watch->config.servers && watch->config.replicas == 0; slot++) {
+    for (uint32_t slot = 1; slot <= watch_last_part(watch) && watch->config.replicas == 0; slot++) {
         if (watch->slots[slot].place.state == PSI_COPY_NONE) {
             return slot;
         }
@@ -47,7 +49,7 @@ first_unsafe(const struct watch *watch)
 static bool
 are_all_placed(const struct watch *watch)
 {
-    for (uint32_t slot = 1; slot <= watch->config.servers; slot++) {
+    for (uint32_t slot = 1; slot <= watch_last_part(watch); slot++) {
         if (!watch->slots[slot].is_placed) {
             return false;
         }
@@ -113,12 +115,13 @@ is_redundant(const struct watch *watch)
     for (uint32_t slot = 1; slot <= watch->config.servers; slot++) {
         const struct watch_slot *server = &watch->slots[slot];
         const struct psi_tiding_place *place = &server->place;
+        const bool is_whole = place->state == PSI_COPY_WHOLE || place->state == PSI_COPY_NEEDLESS;
         const bool is_here = server->alive && !server->is_missing && !server->makes_room &&
                              server->doomed_ms == 0 && server->word_ms == 0;
 
         if ((!is_here && !server->is_hosted) ||
             psi_tiding_place_served(place, PSI_TIDING_NOBODY) > 0 ||
-            (place->state != PSI_COPY_WHOLE && place->state != PSI_COPY_NEEDLESS)) {
+            (slot <= watch_last_part(watch) && !is_whole)) {
             return false;
         }
     }

@@ -17,6 +17,7 @@
 #include "launch/rules/watch_elsewhere.h"
 #include "launch/rules/watch_master.h"
 #include "launch/rules/watch_restart.h"
+#include "launch/rules/watch_scale.h"
 #include "launch/rules/watch_steps.h"
 
 enum {
@@ -47,7 +48,7 @@ lose_spare(struct watch *watch, uint32_t slot, uint64_t now_ms)
 static bool
 has_no_part(const struct watch *watch, uint32_t slot)
 {
-    for (uint32_t i = 1; i <= watch->config.servers; i++) {
+    for (uint32_t i = 1; i <= watch_last_part(watch); i++) {
         const struct watch_slot *server = &watch->slots[i];
 
         if (!server->is_placed || psi_tiding_place_served(&server->place, PSI_TIDING_NOBODY) > 0 ||
@@ -79,12 +80,23 @@ watch_server_exited(struct watch *watch, uint32_t slot, uint64_t now_ms)
     struct watch_slot *server = &watch->slots[slot];
     const struct watch_config *config = &watch->config;
 
-    if (config->foreign || !server->joined || watch->master_left) {
+    if (server->is_scaled && !server->is_hosted && !server->joined) {
+        watch_server_not_come(watch, slot);
+        return true;
+    }
+    if (server->is_scaled && watch->master_left) {
+        cause_forgive(&watch->inquest, slot); /* it came when the job was over */
+        return true;
+    }
+    if (config->foreign || watch->master_left) {
         return false;
     }
     if (server->is_hosted) {
         cause_forgive(&watch->inquest, slot); /* nobody misses it */
         return true;
+    }
+    if (!server->joined) {
+        return false;
     }
     if (server->makes_room) {
         watch_server_awaited(watch, slot, now_ms);
@@ -223,5 +235,40 @@ watch_late_words(struct watch *watch, uint64_t now_ms)
         } else {
             watch_ask(watch, now_ms);
         }
+    }
+}
+
+void
+watch_server_told(struct watch *watch, const struct psi_tiding *tiding, uint32_t slot,
+                  uint64_t now_ms)
+{
+    struct watch_slot *server = &watch->slots[slot];
+
+    switch (tiding->kind) {
+    case PSI_TIDING_JOINED:
+        server->life = tiding->life;
+        watch_server_remind(watch, slot);
+        break;
+    case PSI_TIDING_AWAITED:
+        watch_server_awaited(watch, slot, now_ms);
+        break;
+    case PSI_TIDING_HOSTED:
+        watch_server_hosted(watch, slot, now_ms);
+        break;
+    case PSI_TIDING_COPIED:
+        watch_server_copied(watch, slot, now_ms);
+        break;
+    case PSI_TIDING_PLACE:
+        server->is_placed = true;
+        server->place = tiding->place;
+        break;
+    case PSI_TIDING_DRAINED:
+        watch_server_drained(watch, slot, tiding->life, now_ms);
+        break;
+    case PSI_TIDING_CROSSED:
+        server->crossed[tiding->lane] = tiding->life;
+        break;
+    default:
+        break;
     }
 }

@@ -29,4 +29,8 @@ bool watch_server_is_spare(const struct watch_slot *server);
 /* What it means that the master's word has not come. */
 void watch_late_words(struct watch *watch, uint64_t now_ms);
 
+/* What the master tells of its part, beyond its being here. */
+void watch_server_told(struct watch *watch, const struct psi_tiding *tiding, uint32_t slot,
+                       uint64_t now_ms);
+
 #endif

@@ -22,7 +22,9 @@ enum watch_code {
 enum watch_policy { WATCH_FAIL, WATCH_CONTINUE, WATCH_WAIT };
 
 struct watch_config {
-    uint32_t servers;
+    uint32_t servers;       /* processes that there may be at a time */
+    uint32_t parts;         /* into so many the tables are cut: servers from the start; 0: all */
+    bool may_scale_servers; /* they may come and go */
     uint32_t workers;
     enum watch_policy on_worker_death;
     bool is_policy_told; /* ... because somebody has said so */
@@ -72,6 +74,8 @@ struct watch_ops {
     void (*tell_failover)(void *context, uint32_t slot);
     /* The master is told. */
     void (*tell_master)(void *context, const struct psi_word *word);
+    /* A server that came is gone before it was in the job: people are told. */
+    void (*tell_not_come)(void *context, uint32_t slot);
     /* Servers are restarted one after the other, and that has come a step further: watch.rolling. */
     void (*tell_rolling)(void *context);
     /* Ask everything that is left to stop, kill it after grace_ms. May come again, with less. */
@@ -205,7 +209,9 @@ struct watch_slot {
     bool is_copied;         /* its copy has its part, or had it: it may only stand by */
     bool is_added;          /* a worker that came while the job ran: nobody waits for it */
     bool counts;            /* ... in a step, and those behind it */
-    bool is_leaving;        /* a worker that was asked to leave: doomed_ms is its time for that */
+    bool is_leaving;        /* a worker that was asked to leave: doomed_ms is its time for that; a
+                               server whose places move to the others first */
+    bool is_scaled;         /* a server that came, or left, while the job ran */
     bool is_rolled;         /* killed because it is to be restarted: that is no failure */
     uint64_t life;          /* of a server that joined: the number that its process drew */
     uint64_t last_life;     /* ... and that of the last one that ended; 0: none has */

@@ -20,6 +20,12 @@ watch_slot_count(const struct watch *watch)
     return 1 + watch->config.servers + watch->config.workers;
 }
 
+uint32_t
+watch_last_part(const struct watch *watch)
+{
+    return watch->config.parts != 0 ? watch->config.parts : watch->config.servers;
+}
+
 enum launch_role
 watch_slot_role(const struct watch *watch, uint32_t slot)
 {
@@ -204,7 +210,7 @@ bool
 watch_has_all_servers(const struct watch *watch)
 {
     for (uint32_t slot = 1; slot <= watch->config.servers; slot++) {
-        if (!watch->slots[slot].joined) {
+        if (!watch->slots[slot].joined && !watch->slots[slot].is_hosted) {
             return false;
         }
     }

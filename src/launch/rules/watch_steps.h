@@ -12,6 +12,9 @@ enum { WATCH_SWEEP_MS = 1000 }; /* what a worker left behind in the background *
 
 uint32_t watch_slot_count(const struct watch *watch);
 
+/* The slot of the last server that the job had from the start: its parts are called by these. */
+uint32_t watch_last_part(const struct watch *watch);
+
 /* Those whose time is over. */
 void watch_kill_doomed(struct watch *watch, uint64_t now_ms);
 enum launch_role watch_slot_role(const struct watch *watch, uint32_t slot);

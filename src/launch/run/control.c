@@ -14,6 +14,7 @@
 #include "launch/run/job_json.h"
 #include "launch/run/rolling.h"
 #include "launch/run/run_page.h"
+#include "launch/run/scale_servers.h"
 #include "launch/run/scale_workers.h"
 
 /* by: "psd_run stop", or what replaces the job. */
@@ -38,7 +39,8 @@ stop_job(struct run *run, bool at_once, const char *by)
     }
 }
 
-/* "show", "feed", "trace 20", "what", "page", "page file", those above, and those of rolling.h and scale_workers.h. */
+/* "show", "feed", "trace 20", "what", "page", "page file", those above, and those of rolling.h, scale_workers.h and
+ * scale_servers.h. */
 static char *
 answer(void *context, const char *line)
 {
@@ -68,6 +70,9 @@ answer(void *context, const char *line)
     if (control_wants_stop(line, &now, by)) {
         stop_job(run, now, by);
         return strdup("stopping\n");
+    }
+    if (strncmp(line, "scale servers ", 14) == 0) {
+        return scale_servers_answer(run, line);
     }
     return strncmp(line, "scale workers ", 14) == 0 ? scale_workers_answer(run, line)
                                                     : rolling_answer(run, line);

@@ -16,10 +16,12 @@
 
 #include "base/fail.h"
 #include "launch/page/feed.h"
+#include "launch/rules/watch_scale.h"
 #include "launch/run/end_text.h"
 #include "launch/run/failovers.h"
 #include "launch/run/redundancy.h"
 #include "launch/run/report.h"
+#include "launch/run/scale_servers.h"
 #include "launch/system/whole_file.h"
 #include "launch/text/json_text.h"
 
@@ -222,7 +224,9 @@ build(struct run *run)
         json_array_append_new(machines, tell_machine(run, &run->hosts[i]));
     }
     for (uint32_t slot = run->watch.config.masterless ? 1 : 0; slot < run->slots; slot++) {
-        json_array_append_new(processes, tell_process(run, slot, nodes, count));
+        if (!watch_server_is_out(&run->watch, slot) || run->watch.slots[slot].ordered) {
+            json_array_append_new(processes, tell_process(run, slot, nodes, count));
+        }
     }
     free(nodes);
     end_text(run, cause, sizeof(cause));
@@ -244,6 +248,9 @@ build(struct run *run)
         json_object_set_new(job, "redundancy", redundancy_json(run));
     }
     json_object_set_new(job, "failovers", failovers_json(run));
+    if (run->watch.config.may_scale_servers) {
+        json_object_set_new(job, "moves", scale_servers_json(run));
+    }
     json_object_set_new(job, "machines", machines);
     json_object_set_new(job, "processes", processes);
     return job;

@@ -20,6 +20,7 @@
 #include "launch/run/orders.h"
 #include "launch/run/report.h"
 #include "launch/run/run_page.h"
+#include "launch/run/scale_servers.h"
 #include "launch/run/scale_workers.h"
 #include "launch/system/wall_clock.h"
 
@@ -60,11 +61,13 @@ messages_tell_detached(struct run *run, const char *how)
 static void
 handle_ready(struct run *run, const char *address)
 {
+    const uint32_t servers = plan_start_servers(run->plan);
+
     snprintf(run->master, sizeof(run->master), "%.127s", address);
     runlog_line(&run->runlog, "READY", "master at %s", run->master);
     console_say(&run->console, "job begins: %u worker%s, %u server%s, master at %s",
-                run->plan->workers, run->plan->workers == 1 ? "" : "s", run->plan->servers,
-                run->plan->servers == 1 ? "" : "s", run->master);
+                run->plan->workers, run->plan->workers == 1 ? "" : "s", servers,
+                servers == 1 ? "" : "s", run->master);
     run_page_begin(run);
     if (!status_start(&run->status, run->master, TELL_MS, run->feed)) {
         runlog_line(&run->runlog, "STATUS", "what the workers do is not known: %s",
@@ -139,6 +142,7 @@ handle_master_line(struct run *run, const char *line)
     if (tiding.kind == PSI_TIDING_COUNTS || tiding.kind == PSI_TIDING_LEFT) {
         scale_workers_told(run, &tiding, slot);
     }
+    scale_servers_told(run, &tiding, slot);
     report_told(run, &tiding, slot);
 }
 

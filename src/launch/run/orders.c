@@ -17,6 +17,7 @@
 #include "launch/run/report.h"
 #include "launch/run/rolling.h"
 #include "launch/run/run_state.h"
+#include "launch/run/scale_servers.h"
 #include "launch/text/mask.h"
 #include "launch/text/memory.h"
 
@@ -411,6 +412,12 @@ order_tell_master(void *context, const struct psi_word *word)
 }
 
 static void
+order_tell_not_come(void *context, uint32_t slot)
+{
+    scale_servers_not_come(context, slot);
+}
+
+static void
 order_tell_rolling(void *context)
 {
     rolling_tell(context);
@@ -423,5 +430,6 @@ const struct watch_ops orders_ops = {.start = order_start,
                                      .tell_late = order_tell_late,
                                      .tell_failover = order_tell_failover,
                                      .tell_master = order_tell_master,
+                                     .tell_not_come = order_tell_not_come,
                                      .tell_rolling = order_tell_rolling,
                                      .end = orders_end};

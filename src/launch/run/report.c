@@ -19,6 +19,7 @@
 #include "launch/rules/watch_machines.h"
 #include "launch/run/end_text.h"
 #include "launch/run/failovers.h"
+#include "launch/run/scale_servers.h"
 #include "launch/run/scale_workers.h"
 
 enum {
@@ -33,7 +34,7 @@ report_begin(const struct run *run)
     const struct plan *plan = run->plan;
 
     runlog_line(&run->runlog, "JOB", "%s: %u workers, %u servers; logs in %s", run->args->job,
-                plan->workers, plan->servers, run->directory);
+                plan->workers, plan_start_servers(plan), run->directory);
     if (plan->replicas_why[0] != '\0') {
         runlog_line(&run->runlog, "JOB", "replicas %u (%s)", plan->replicas, plan->replicas_why);
     }
@@ -67,7 +68,7 @@ report_parts(const struct run *run, char *text_p, size_t size)
     for (uint32_t slot = 1 + run->plan->servers; slot < run->slots; slot++) {
         count_part(parts, &count, plan_task(run->plan, slot).name);
     }
-    for (uint32_t slot = 1; slot <= run->plan->servers; slot++) {
+    for (uint32_t slot = 1; slot <= plan_start_servers(run->plan); slot++) {
         count_part(parts, &count, plan_task(run->plan, slot).name);
     }
     if (run->watch.config.foreign && !run->watch.config.masterless) {
@@ -419,6 +420,10 @@ report_success(struct run *run, double seconds)
         console_say(&run->console, "%s", died);
     }
     scale_workers_text(run, died, sizeof(died));
+    if (died[0] != '\0') {
+        console_say(&run->console, "%s", died);
+    }
+    scale_servers_text(run, died, sizeof(died));
     if (died[0] != '\0') {
         console_say(&run->console, "%s", died);
     }

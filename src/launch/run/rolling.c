@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "base/monotonic.h"
 #include "launch/rules/watch_rolling.h"
+#include "launch/rules/watch_scale.h"
 #include "launch/run/end_text.h"
 
 enum { LINE_BYTES = 400 };
@@ -29,7 +30,7 @@ add_line(struct run *run, const char *line)
 static void
 say_what_is_missing(const struct run *run, char *text_p, size_t size)
 {
-    for (uint32_t slot = 1; slot <= run->plan->servers; slot++) {
+    for (uint32_t slot = 1; slot <= plan_start_servers(run->plan); slot++) {
         const struct watch_slot *server = &run->watch.slots[slot];
 
         if (psi_tiding_place_served(&server->place, PSI_TIDING_NOBODY) > 0) {
@@ -56,7 +57,8 @@ say_failure(const struct run *run, char *line_p, size_t size)
     } else {
         snprintf(line_p, size,
                  "%s, after %u s: no more servers are restarted (%u of %u were); the job goes on",
-                 missing, rolling->limit_ms / 1000, rolling->done, run->plan->servers);
+                 missing, rolling->limit_ms / 1000, rolling->done,
+                 watch_servers_present(&run->watch));
     }
 }
 

@@ -327,6 +327,7 @@ run_fini(struct run *run)
     free(run->hosts);
     free(run->processes);
     free(run->failovers);
+    free(run->moves);
     words_fini(&run->rolling_lines);
     free(run->peers);
     free(run->host_map);

@@ -55,6 +55,15 @@ struct failover {
     char why[FAILOVER_WHY_MAX];
 };
 
+/* A lane of a server is in another process now. */
+struct place_move {
+    uint32_t server;
+    uint32_t lane;
+    uint32_t to; /* the index of that process */
+    uint64_t bytes;
+    uint64_t at_ms; /* on the clock of the wall */
+};
+
 /* Thread: owned by the main thread of psd_run. */
 struct run {
     const struct run_args *args;
@@ -106,6 +115,10 @@ struct run {
     uint64_t ended_wall_ms;
     struct failover *failovers; /* owned, in order of time */
     size_t failover_count;
+    struct place_move *moves; /* owned, in order of time */
+    size_t move_count;
+    uint32_t servers_came; /* while the job ran */
+    uint32_t servers_left;
     uint64_t server_lost_ms;       /* when the master last took one for lost */
     struct words rolling_lines;    /* told of servers that are restarted, for who asked for it */
     char note[NOTES_LINE_MAX + 1]; /* the last one that a worker told; "" if none */
