@@ -112,16 +112,31 @@ def test_worker_killed_before_it_joined_policy_wait(start, undisturbed):
     assert saved_digests(job.directory / "saved") == undisturbed
 
 
-@pytest.mark.parametrize("step", [pytest.param(30, marks=pytest.mark.all), 150,
-                                  pytest.param(300, marks=pytest.mark.all)])
+def kill_at_step(job, rank, step):
+    """A worker, which stands still whenever we look how far it is: so it is not done before it has been seen."""
+    address = job.master_address()
+    wait_for(lambda: f" PROCESS worker{rank} pid " in job.run_log(), 60, f"worker {rank}")
+    pid = job.pid_of(f"worker{rank}")
+
+    def reached():
+        os.kill(pid, signal.SIGSTOP)
+        if any((node["role"], node["rank"]) == ("worker", rank) and (node["step"] or 0) >= step for node in nodes_at(address)):
+            return True
+        os.kill(pid, signal.SIGCONT)
+        return False
+
+    wait_for(reached, 120, f"worker {rank} at step {step}")
+    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("step", [pytest.param(30, marks=pytest.mark.all), 60, pytest.param(300, marks=pytest.mark.all)])
 def test_mnist_worker_killed_policy_wait_changes_no_bit(start, step):
     """If this fails, a real training that lost a worker on the way ends elsewhere."""
     command = [program("mnist"), "--steps", 400, "--save", "saved"]
     calm = train(start, command=command, workers=2, name="calm")
     assert calm.wait(60) == 0, calm.stderr()
     job = train(start, command=command, workers=2, options=("--on_worker_death=wait",))
-    job.wait_for_step(1, step)
-    os.kill(job.pid_of("worker1"), signal.SIGKILL)
+    kill_at_step(job, 1, step)
     assert job.wait(60) == 0, job.stdout() + job.stderr()
     assert "goes on at step" in job.stdout()
     assert saved_digests(job.directory / "saved") == saved_digests(calm.directory / "saved")

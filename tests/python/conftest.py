@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the Python package: scripts of their own, run by psd_run as real jobs."""
 
+import compileall
 import os
 import pathlib
 import signal
@@ -22,6 +23,12 @@ os.environ.setdefault("PSD_LIB", str(library_path()))
 for number, action in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, action)
+
+
+def pytest_sessionstart(session):
+    """Workers of tests write no files beside the package's; so they would all compile it anew."""
+    if not hasattr(session.config, "workerinput"):
+        compileall.compile_dir(PACKAGE_PATH / "poseidon", quiet=2)
 
 
 def pytest_collection_modifyitems(items):

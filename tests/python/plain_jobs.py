@@ -81,8 +81,8 @@ def written(directory, script):
     return path
 
 
-def python(cold=False):
-    return sys.executable if cold else warm.python("torch")
+def python(cold=False, framework="torch"):
+    return sys.executable if cold else warm.python(framework)
 
 
 def alone(directory, script, *arguments, cold=False):

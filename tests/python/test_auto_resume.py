@@ -2,6 +2,7 @@
 """Plain PyTorch scripts go on from checkpoints of psd_run: killed as a whole, and weights compared to the bit with a run that
 was left alone."""
 
+import functools
 import os
 import random
 import re
@@ -11,6 +12,7 @@ import textwrap
 
 import pytest
 
+import warm
 from helpers import Job, marked_processes, wait_for
 
 from conftest import PACKAGE_PATH, TREE
@@ -93,8 +95,8 @@ def script_in(directory, text):
     return path
 
 
-def start(directory, path, *arguments, options=(), workers=2):
-    return Job(directory, "--workers", workers, "--page", "off", *options, "--", sys.executable, path, *arguments,
+def start(directory, path, *arguments, options=(), workers=2, python=None):
+    return Job(directory, "--workers", workers, "--page", "off", *options, "--", python or warm.python("torch"), path, *arguments,
                environment={"OMP_NUM_THREADS": "1", "PYTHONPATH": str(PACKAGE_PATH)})
 
 
@@ -127,10 +129,11 @@ def test_mnist_ends_like_the_run_that_was_left_alone(tmp_path):
                                      "    model.eval()\n")
     path, saved = script_in(tmp_path / "script", text), tmp_path / "saved"
     words = ["--epochs", "2", "--batch", "64"]
-    whole = ended(start(tmp_path / "whole", path, *words))
-    job = start(tmp_path / "first", path, *words, options=["--checkpoint", saved, "--checkpoint_every", "7steps"])
+    fresh = functools.partial(start, python=sys.executable)  # as users have it: with the imports, and killed in one moment
+    whole = ended(fresh(tmp_path / "whole", path, *words))
+    job = fresh(tmp_path / "first", path, *words, options=["--checkpoint", saved, "--checkpoint_every", "7steps"])
     kill_at(job, saved, random.randint(1, 6))
-    again = ended(start(tmp_path / "again", path, *words, options=["--resume", saved]))
+    again = ended(fresh(tmp_path / "again", path, *words, options=["--resume", saved]))
     assert "batches are passed over" in again.stderr()
     assert told(again) == told(whole) and len(told(whole)) == 2
     assert told(again, "accuracy:") == told(whole, "accuracy:")
@@ -253,14 +256,15 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path, checkpoint, beside, opti
     assert said in job.stderr(), job.stderr()
 
 
-@pytest.mark.parametrize("text, said", [
-    (small("import torch as t; x = t.randn(8, 2); [(optimizer.zero_grad(), model(x + t.randn(8, 2)).square().mean().backward(), "
+@pytest.mark.parametrize("framework, text, said", [
+    ("torch", small("import torch as t; x = t.randn(8, 2); [(optimizer.zero_grad(), model(x + t.randn(8, 2)).square().mean().backward(), "
            "optimizer.step()) for _ in range(3)]"), "no loader of torch hands out"),
-    ("import keras, numpy as np\nmodel = keras.Sequential([keras.layers.Dense(1)])\nmodel.compile('sgd', 'mse')\n"
+    ("tensorflow", "import keras, numpy as np\nmodel = keras.Sequential([keras.layers.Dense(1)])\nmodel.compile('sgd', 'mse')\n"
      "model.fit(np.ones((8, 2)), np.ones((8, 1)), batch_size=2, verbose=0)\n", "has nothing of plain scripts of this framework"),
 ])
-def test_scripts_that_cannot_go_on_are_stopped(tmp_path, checkpoint, text, said):
+def test_scripts_that_cannot_go_on_are_stopped(tmp_path, checkpoint, framework, text, said):
     """If this fails, a script of another kind begins anew in silence where its user wants it to go on."""
-    job = start(tmp_path / "job", script_in(tmp_path / "script", text), options=["--resume", checkpoint / "saved"])
+    job = start(tmp_path / "job", script_in(tmp_path / "script", text), options=["--resume", checkpoint / "saved"],
+                python=warm.python(framework))
     assert job.wait(120) == 2, job.stdout() + job.stderr()
     assert said in job.stderr() or "another script" in job.stderr(), job.stderr()

@@ -40,10 +40,11 @@ poseidon.barrier()
 @pytest.fixture
 def traced(job):  # noqa: F811
     """spans(script, wanted): those of the timeline of a job of two workers, when a mark of that name is in it."""
-    def spans(script, wanted):
+    def spans(script, wanted, **python):
         name = f"timeline-{uuid.uuid4().hex[:8]}"
         ask = ASK.format(psd_run=str(BIN / "psd_run"), name=name, wanted=f'"{wanted}"')
-        done = job(textwrap.dedent(script) + ask, options=("--name", name), cold=True, PYTHONPATH=str(TREE / "python"))
+        done = job(textwrap.dedent(script) + ask, options=("--name", name), PYTHONPATH=str(TREE / "python"),
+                   **python)
         assert done.code == 0, done.err
         assert "no trace" not in done.out, done.out
         pairs = {}
@@ -114,7 +115,7 @@ def test_gradients_of_a_keras_model_are_in_the_timeline(traced):
         model.compile(psd.DistributedOptimizer(keras.optimizers.SGD(0.01)), "mse")
         random = np.random.default_rng(1)
         model.fit(random.normal(size=(640, 64)), random.normal(size=(640, 1)), batch_size=16, verbose=0, callbacks=[Paced()])
-        """, "backward")
+        """, "backward", framework="tensorflow")
     check_backward(spans)
     names = {span["name"] for span in spans if span["name"].startswith("gradient ")}
     assert len(names) >= 20 and names <= {f"gradient {number}" for number in range(24)}, names
@@ -138,7 +139,7 @@ def test_a_tape_without_a_graph_is_in_the_timeline(traced):
                 loss = tf.reduce_mean(tf.random.normal((16, 64)) @ weights[0] @ weights[1])
             for weight, gradient in zip(weights, tape.gradient(loss, weights)):
                 weight.assign_sub(0.01 * gradient)
-        """, "backward")
+        """, "backward", framework="tensorflow")
     whole = [span for span in spans if span["name"] == "backward"]
     assert len({span["pid"] for span in whole}) == 2, spans
     for backward in whole:
@@ -168,7 +169,7 @@ def test_what_jax_computes_is_in_the_timeline(traced, wrap):
         for number in range(40):
             time.sleep(0.05)  # as if it read a batch: steps are told while somebody watches
             weights = step(weights, jnp.full((16, 64), number / 40)).block_until_ready()
-        """, "compute")
+        """, "compute", cold=True)
     computed = [span for span in spans if span["name"] == "compute"]
     assert len({span["pid"] for span in computed}) == 2, spans
     for compute in computed:

@@ -3,6 +3,7 @@
 
 import random
 import re
+import sys
 
 import pytest
 
@@ -84,7 +85,7 @@ for epoch in state.epochs(1):
 def test_a_script_that_ends_has_its_last_epoch_saved(tmp_path):
     """If this fails, a script leaves the library while its part of the last checkpoint is being written."""
     saved = tmp_path / "saved"
-    ended(start(tmp_path / "job", script_in(tmp_path / "script", SHORT), 0,
+    ended(start(tmp_path / "job", script_in(tmp_path / "script", SHORT), 0, python=sys.executable,
                 options=["--checkpoint", saved, "--checkpoint_every", "epoch"]))
     assert (saved / "manifest-1.json").exists(), list(saved.iterdir())
     assert not list(saved.glob(".part*"))

@@ -78,3 +78,36 @@ def test_the_hook_sees_the_import(tmp_path):
               environment={**environment(), "PYTHONPATH": ""})
     assert job.wait(60) == 0, job.stderr()
     assert job.log("worker1") == b"False True\n"
+
+
+ENDS = """
+import atexit, sys, threading, time
+
+class Noted:
+    def __del__(self):
+        print("the script's object is gone")
+    def __repr__(self):
+        return "noted"
+
+def late():
+    time.sleep(0.2)
+    print("a thread has ended")
+
+atexit.register(print, "second")
+atexit.register(print, "first")
+noted = Noted()
+sys.stdout.write("begun, ")
+threading.Thread(target=late).start()
+END
+"""
+
+
+@pytest.mark.parametrize("end", ["", "sys.exit(3)", "sys.exit('words')", "raise KeyError(noted)"])
+def test_a_script_ends_as_under_python(tmp_path, end):
+    """If this fails, what a script does in its end is left out, or it ends with another code than it does elsewhere."""
+    script = tmp_path / "end.py"
+    script.write_text(ENDS.replace("END", end))
+    fresh, warmed = (subprocess.run([python, script], capture_output=True, text=True, timeout=300, check=False)
+                     for python in (sys.executable, warm.python("torch")))
+    assert (warmed.returncode, warmed.stdout) == (fresh.returncode, fresh.stdout)
+    assert warmed.stderr.splitlines()[-1:] == fresh.stderr.splitlines()[-1:]

@@ -9,10 +9,13 @@ sockets, and what it is told by signals reaches the script.
 
 In the child the framework is hidden until the script imports it: the hook of psd_run, which waits for that import, acts when
 it would have. Not the same as in a fresh process, so tests of these start one: the order of sets (PYTHONHASHSEED), options
-of Python, what happens while a framework is imported, the pid that psd_run knows, processes that are left behind.
+of Python, what happens while a framework is imported, the pid that psd_run knows, processes that are left behind, the end
+of the interpreter (class End).
 
     warm.python(FRAMEWORK)             the path to be used in place of sys.executable: a program that is the client
-    warm.py serve FRAMEWORK SOCKET"""
+    warm.py serve FRAMEWORK SOCKET OWNER
+
+All processes of one call of pytest share the servers, which end with it."""
 
 import contextlib
 import json
@@ -22,6 +25,7 @@ import socket
 import sys
 
 MESSAGE_BYTES = 1 << 17
+OWNER = "owner"
 FILES = 64
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
 CLIENT = """#!{python} -SE
@@ -30,34 +34,42 @@ sys.path.insert(0, {here!r})
 import warm
 warm.run({socket!r}, sys.argv[1:])
 """
-STARTED = {}  # in a test's process: clients by framework
+IMPORT_S = 300  # on busy cores
 
 
 def python(framework):
-    """A program that runs scripts as Python does. The first call starts the server, which ends with this process."""
-    import atexit
+    """A program that runs scripts as Python does. The first call of all processes of pytest starts the server."""
+    import fcntl
+
+    owner = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()  # this process, or the one of all workers
+    directory = f"/tmp/psd_warm.{owner}.{framework}"  # paths of sockets are short
+    client = os.path.join(directory, "python")
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    assert os.stat(directory).st_uid == os.getuid(), f"{directory} is another user's"
+    with open(os.path.join(directory, "lock"), "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(client):
+            path = os.path.join(directory, "socket")
+            _start_server(framework, path, owner)
+            with open(client, "w", encoding="utf-8") as file:
+                file.write(CLIENT.format(python=sys.executable, here=os.path.dirname(os.path.abspath(__file__)), socket=path))
+            os.chmod(client, 0o755)
+    return client
+
+
+def _start_server(framework, path, owner):
     import select
     import subprocess
-    import tempfile
 
-    if framework not in STARTED:
-        directory = tempfile.mkdtemp(prefix="psd_warm.", dir="/tmp")  # paths of sockets are short
-        path, client = os.path.join(directory, framework), os.path.join(directory, "python")
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("PSD_", "PYTHON"))}
-        server = subprocess.Popen([sys.executable, __file__, "serve", framework, path], stdin=subprocess.PIPE,
-                                  stdout=subprocess.PIPE, env={
-                                      **clean, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1",
-                                      "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
-                                      "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""})
-        import_s = 300  # on busy cores
-        assert select.select([server.stdout], [], [], import_s)[0], f"{framework} is not imported after {import_s} s"
-        assert server.stdout.readline() == b"ready\n", f"no server for {framework}"
-        atexit.register(server.communicate)  # which closes its input
-        with open(client, "w", encoding="utf-8") as file:
-            file.write(CLIENT.format(python=sys.executable, here=os.path.dirname(os.path.abspath(__file__)), socket=path))
-        os.chmod(client, 0o755)
-        STARTED[framework] = client
-    return STARTED[framework]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PSD_", "PYTHON"))}
+    server = subprocess.Popen([sys.executable, __file__, "serve", framework, path, str(owner)], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, env={
+                                  **clean, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1",
+                                  "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+                                  "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""})
+    assert select.select([server.stdout], [], [], IMPORT_S)[0], f"{framework} is not imported after {IMPORT_S} s"
+    assert server.stdout.readline() == b"ready\n", f"no server for {framework}"
+    server.stdout.close()
 
 
 # ---- the client
@@ -93,7 +105,7 @@ def _is_open(number):
 # ---- the server
 
 
-def serve(framework, path):
+def serve(framework, path, owner):
     """Forks for every client. Returns in a child, which then has its script to run."""
     import gc
     import selectors
@@ -104,15 +116,16 @@ def serve(framework, path):
     gc.collect()
     gc.freeze()  # so that children do not write to what they share
     events = selectors.DefaultSelector()
+    events.register(os.pidfd_open(int(owner)), selectors.EVENT_READ, OWNER)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(path)
     listener.listen(64)
     events.register(listener, selectors.EVENT_READ)
-    events.register(sys.stdin, selectors.EVENT_READ)  # it ends with who has started it
     print("ready")
+    os.dup2(0, 1)  # who has read that listens no longer
     while True:
         for key, _ in events.select():
-            if key.fileobj is sys.stdin:
+            if key.data is OWNER:
                 _end(events, path)
             if key.fileobj is listener:
                 order = _accept(events, listener)
@@ -152,7 +165,7 @@ def _accept(events, listener):
         keys = [*events.get_map().values()]
         events.close()
         for key in keys:
-            os.close(key.fd) if key.fileobj is not sys.stdin else None
+            os.close(key.fd)
         connection.close()
         return {**json.loads(message), "received": files}
     for number in files:
@@ -208,16 +221,25 @@ def _tensorflow():
     import tensorflow  # noqa: F401
 
 
-FRAMEWORKS = {"torch": _torch, "tensorflow": _tensorflow}
+def _lightning():
+    _torch()
+    import lightning  # noqa: F401
+
+
+FRAMEWORKS = {"torch": _torch, "tensorflow": _tensorflow, "lightning": _lightning}
 
 
 # ---- the child
 
+# What the hook waits for, with what of that each of them imports.
+WATCHED = {"torch": (), "tensorflow": ("keras",), "keras": (), "lightning.pytorch.trainer.trainer": (),
+           "lightning": ("torch", "lightning.pytorch.trainer.trainer")}
+
 
 class Hidden:
-    """Finds frameworks that are here already when they are imported."""
+    """Finds modules that are here already when they are imported."""
 
-    def __init__(self, *names):
+    def __init__(self, names):
         self._modules = {name: sys.modules.pop(name) for name in names if name in sys.modules}
 
     def find_spec(self, name, path=None, target=None):
@@ -226,8 +248,10 @@ class Hidden:
 
         if name not in self._modules:
             return None
-        spec = ModuleSpec(name, Found(self._modules[name]), origin=self._modules[name].__file__, is_package=True)
-        spec.submodule_search_locations = list(self._modules[name].__path__)
+        module = self._modules[name]
+        spec = ModuleSpec(name, Found(module), origin=module.__file__, is_package=hasattr(module, "__path__"))
+        if spec.submodule_search_locations is not None:
+            spec.submodule_search_locations = list(module.__path__)
         return spec
 
 
@@ -243,10 +267,12 @@ class Found:
         return self._module
 
     def exec_module(self, module):
-        """As a loader. TensorFlow imports Keras, and the hook is to see that."""
+        """As a loader. The hook is to see what it imports, too."""
+        from importlib import import_module
+
         module.__spec__, module.__loader__ = self._spec, self._spec.loader
-        if module.__name__ == "tensorflow":
-            import keras  # noqa: F401
+        for name in WATCHED[module.__name__]:
+            import_module(name)
 
 
 def become(order):
@@ -263,7 +289,7 @@ def become(order):
     numpy.random.seed()  # Python's own are new in every child
     if "torch" in sys.modules:
         sys.modules["torch"].default_generator.seed()
-    sys.meta_path.insert(0, Hidden("torch", "tensorflow", "keras"))
+    sys.meta_path.insert(0, Hidden(WATCHED))
     sys.path[:] = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each] + base
     sys.modules.pop("sitecustomize", None)
     try:
@@ -294,6 +320,43 @@ def start(script):
     exec(compile(text, script, "exec"), main.__dict__)
 
 
+class End:
+    """Ends the process as Python does: threads are waited for, functions of atexit called, the script's own objects gone, all
+    text written. It does not take the framework apart, which takes longer than most scripts of the tests."""
+
+    def __init__(self):
+        import atexit
+
+        self._code = None
+        atexit.register(self._now)  # before the framework registers anything: what comes first is called last
+
+    def of(self, function, *arguments):
+        """Calls it, and keeps the exit code that the interpreter will end with."""
+        try:
+            function(*arguments)
+            self._code = 0
+        except SystemExit as exit:
+            self._code = exit.code if isinstance(exit.code, int) else 0 if exit.code is None else 1
+            raise
+        except Exception:
+            self._code = 1
+            raise
+
+    def _now(self):
+        import gc
+
+        if self._code is None:
+            return  # of a signal, say: the interpreter knows how
+        sys.last_value = sys.last_traceback = None  # they have the script's objects, too
+        sys.modules["__main__"].__dict__.clear()
+        gc.collect()
+        with contextlib.suppress(AttributeError):  # there may be no such file
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(self._code & 0xff)
+
+
 if __name__ == "__main__":
+    end = End()
     become(serve(*sys.argv[2:]))
-    start(sys.argv[0])
+    end.of(start, sys.argv[0])
