@@ -3,20 +3,22 @@
 # Every test of one build but those marked `all`: tools/test.sh [BUILD_DIRECTORY] [BIN_DIRECTORY]
 #   MESON_ARGS=, PYTEST_ARGS=    passed on to meson test and to pytest
 #   REAL_TESTS=tests/cluster     which of the tests with real processes
-#   REAL_PROCESSES=4, FRAMEWORK_PROCESSES=3   files of tests at a time: most of them wait for real processes
-# In the end it shows the slowest tests, and those that failed first and passed alone, which BUILD_DIRECTORY/flakes.txt keeps.
+#   REAL_PROCESSES=6, FRAMEWORK_PROCESSES=3   files of tests at a time: most of them wait for real processes
+# In the end it shows what each tier took, the slowest tests, and those that failed first and passed alone, which BUILD_DIRECTORY/flakes.txt keeps.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build}
 bin=${2:-bin}
 results=$(realpath "$build")/results
 failed=()
+took=()
 
 rm -rf "$results"
 mkdir -p "$results"
 : >"$build/flakes.txt"
 
 step() { printf '\n== %s\n' "$*"; }
+processor_s() { local -a stat && read -ra stat </proc/$$/stat && echo $(((stat[15] + stat[16]) / $(getconf CLK_TCK))); } # of all that has ended
 
 . tools/datasets.sh
 
@@ -24,8 +26,14 @@ step() { printf '\n== %s\n' "$*"; }
 # more, alone, and both results are shown: what fails twice is broken, what fails once is to be looked at.
 # tier NAME COMMAND: "COMMAND RESULTS" runs everything, "COMMAND RESULTS TEST..." what failed.
 tier() {
+    local name=$1 command=$2 begin=$SECONDS processor
+    processor=$(processor_s)
+    "$command" "$results/$name" || failed_first "$name" "$command"
+    took+=("$(printf '%7d s, %7d s of processor time  %s' $((SECONDS - begin)) $(($(processor_s) - processor)) "$name")")
+}
+
+failed_first() {
     local name=$1 command=$2 tests
-    "$command" "$results/$name" && return
     mapfile -t tests < <(tools/test_report.py failed "$results/$name"* | grep .)
     if [ ${#tests[@]} -eq 0 ]; then
         printf '%s: it failed, and no test of it did\n' "$name"
@@ -64,7 +72,7 @@ suite() {
         -o cache_dir="$cache" --junitxml "$output.xml" "${folders[@]}" ${PYTEST_ARGS:-} "${more[@]}"
 }
 
-real() { suite .venv/bin/python "${REAL_PROCESSES:-4}" "$1" ${REAL_TESTS:-tests/cluster} -- "${@:2}"; }
+real() { suite .venv/bin/python "${REAL_PROCESSES:-6}" "$1" ${REAL_TESTS:-tests/cluster} -- "${@:2}"; }
 package() { suite .venv-frameworks/bin/python "${FRAMEWORK_PROCESSES:-3}" "$1" tests/python -- "${@:2}"; }
 numpy_alone() { suite .venv/bin/python "${FRAMEWORK_PROCESSES:-3}" "$1" "${alone[@]}" -- "${@:2}"; }
 
@@ -90,7 +98,8 @@ if [ "${PSD_SANITIZED:-}" != thread ]; then
     tier pytest-numpy numpy_alone
 fi
 
-step "the slowest"
+step "what each tier took, and the slowest tests"
+printf '%s\n' "${took[@]}"
 tools/test_report.py slowest "$results"/[!a]*.{json,xml}
 if [ -s "$build/flakes.txt" ]; then
     step "failed first, and passed alone (kept in $build/flakes.txt)"

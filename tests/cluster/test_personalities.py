@@ -11,14 +11,14 @@ import sys
 import pytest
 
 from bed import PYTHON, seen_inside
-from helpers import HERE, python_worker
+from helpers import HERE, SANITIZED, python_worker
 
 FRAMEWORKS = HERE.parent / "frameworks"
 FRAMEWORK_PYTHON = HERE.parents[1] / ".venv-frameworks" / "bin" / "python"
 
 needs_frameworks = pytest.mark.skipif(
-    not (FRAMEWORK_PYTHON.parents[1] / "versions").exists(),
-    reason="no frameworks (tools/setup.sh frameworks)")
+    SANITIZED or not (FRAMEWORK_PYTHON.parents[1] / "versions").exists(),
+    reason="no frameworks (tools/setup.sh frameworks), or a build with sanitizers, which they have not")
 
 
 def framework_command(name):

@@ -10,12 +10,13 @@ import uuid
 import pytest
 
 from bed import CHECKOUT, PYTHON, hosts, seen_inside, worker
-from helpers import BRISK, HERE, library_path, wait_for
+from helpers import BRISK, HERE, SANITIZED, library_path, wait_for
 import slurm as slurm_bed
 
 FRAMEWORKS = HERE.parents[1] / ".venv-frameworks"
-needs_frameworks = pytest.mark.skipif(not (FRAMEWORKS / "versions").exists(),
-                                      reason="no frameworks (tools/setup.sh frameworks)")
+needs_frameworks = pytest.mark.skipif(
+    SANITIZED or not (FRAMEWORKS / "versions").exists(),
+    reason="no frameworks (tools/setup.sh frameworks), or a build with sanitizers, which they have not")
 
 # Ignores TERM, and has a grandchild in a session of its own that ignores TERM as well.
 STUBBORN = ("sh -c 'trap \"\" TERM; (setsid sh -c \"trap : TERM; while :; do sleep 100; done\" &) ; "
@@ -468,7 +469,7 @@ def expect_all_ended_by_themselves(job):
 
 
 @needs_frameworks
-@pytest.mark.parametrize("line", [psd_run, srun])
+@pytest.mark.parametrize("line", [pytest.param(psd_run, marks=pytest.mark.all), srun])  # the next test has psd_run, too
 def test_tensorflow_cluster_with_hooks(sbatch, line):
     """If this fails, parameter servers of TensorFlow keep their nodes when the workers are done."""
     job = sbatch("touch go\n" + line(*TF1), "-N2", "-n4")

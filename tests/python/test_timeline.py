@@ -172,6 +172,9 @@ def test_what_jax_computes_is_in_the_timeline(traced, wrap):
         """, "compute", cold=True)
     computed = [span for span in spans if span["name"] == "compute"]
     assert len({span["pid"] for span in computed}) == 2, spans
+    gaps = []
     for compute in computed:
         (push,) = of_step(spans, compute, "push")
-        assert compute["dur"] >= 45_000 and abs(push["ts"] - compute["ts"] - compute["dur"]) < 20_000, (compute, push)
+        gaps.append(push["ts"] - compute["ts"] - compute["dur"])
+        assert compute["dur"] >= 45_000 and gaps[-1] > -20_000, (compute, push)
+    assert min(gaps) < 20_000, gaps  # where nobody else kept the core
