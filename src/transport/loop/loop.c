@@ -341,6 +341,7 @@ psi_loop_create(const struct psi_loop_config *config, struct psi_loop **loop_p,
     TAILQ_INIT(&loop->timers);
     TAILQ_INIT(&loop->strangers);
     TAILQ_INIT(&loop->queued);
+    TAILQ_INIT(&loop->corked_streams);
     loop->meet.fd = -1;
     loop->bell.fd = -1;
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);

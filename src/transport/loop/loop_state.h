@@ -126,6 +126,10 @@ struct psi_loop {
     bool holds_bells;                       /* psi_loop_hold_bells() */
     bool owes_bells;                        /* and a connection may have one to ring */
 
+    bool corked;        /* frames behind the first to a peer may wait (stream/stream_cork.c) ... */
+    uint64_t cork_turn; /* ... until this turn is over */
+    struct psi_stream_list corked_streams; /* that have some */
+
     struct psi_crew *crew;         /* helps with large copies; NULL: nobody does. Its owner's */
     void *copies;                  /* owned; stream/carrier_shm_copies.c: those under way */
     struct psi_stream_list queued; /* to be flushed when bells are rung */

@@ -62,6 +62,7 @@ psi_stream_detach(struct psi_stream *stream)
     }
     psi_shm_offer_end(stream);
     psi_stream_end_moves(stream);
+    psi_stream_leave_corked(stream);
     stream->carrier->close(stream);
     psi_stream_out_clear(&stream->out);
     psi_handshake_destroy(stream->handshake);
@@ -269,8 +270,11 @@ receive_and_hear(struct psi_stream *stream)
 bool
 psi_stream_receive(struct psi_stream *stream)
 {
-    const bool more = receive_and_hear(stream);
+    bool more;
 
+    psi_stream_cork(stream->loop);
+    more = receive_and_hear(stream);
+    psi_stream_uncork(stream->loop);
     if (stream->state == AUTHENTICATING && stream->listener != NULL && stream->handshake != NULL) {
         psi_stream_wake_at(stream, appetite(stream, 1));
     }
@@ -300,6 +304,7 @@ void
 psi_stream_close(struct psi_conn *conn)
 {
     if (psi_stream_of(conn)->state != CLOSED) {
+        psi_stream_pour(psi_stream_of(conn));
         psi_stream_detach(psi_stream_of(conn));
     }
 }

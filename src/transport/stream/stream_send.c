@@ -14,8 +14,6 @@
 #include "transport/stream/shm_offer.h"
 #include "transport/stream/stream_state.h"
 
-enum { SEND_IOVECS = 16 };
-
 /* What sealing costs is worth knowing, and more than two looks at the clock. */
 static ssize_t
 move_sealed(const struct psi_stream *stream,
@@ -177,8 +175,8 @@ flush_frames(struct psi_stream *stream)
         return;
     }
     while (stream->out.bytes > 0 && budget > 0) {
-        struct iovec iov[SEND_IOVECS];
-        const int count = psi_stream_out_gather(&stream->out, iov, SEND_IOVECS);
+        PSI_UNINITIALIZED struct iovec iov[PSI_MOVE_IOVECS];
+        const int count = psi_stream_out_gather(&stream->out, iov, PSI_MOVE_IOVECS);
 
         sent = send_some(stream, iov, count);
         if (sent <= 0) {
@@ -209,6 +207,7 @@ void
 psi_stream_say(struct psi_stream *stream, const void *word)
 {
     psi_assert(stream->word_unsent == 0);
+    psi_stream_pour(stream); /* nothing overtakes what was said before */
     memcpy(stream->word, word, sizeof(stream->word));
     stream->word_unsent = sizeof(stream->word);
     psi_stream_flush_bytes(stream);
@@ -254,7 +253,8 @@ psi_stream_send(struct psi_conn *conn, const struct psi_outgoing *frame)
     }
     stream->loop->counts.frames_out += PSI_COUNTS;
     if (!holds_frames(stream) && stream->out.bytes == 0 &&
-        (stream->loop->crew == NULL || !psi_stream_queues(stream, bytes))) {
+        (stream->loop->crew == NULL || !psi_stream_queues(stream, bytes)) &&
+        !(stream->loop->corked && psi_stream_corks(stream, bytes))) {
         sent = send_at_once(stream, frame);
         if (sent < 0) {
             return stream->reason.status;
@@ -265,7 +265,9 @@ psi_stream_send(struct psi_conn *conn, const struct psi_outgoing *frame)
         return PSD_OK;
     }
     status = psi_stream_queue(stream, frame, (size_t)sent);
-    if (status == PSD_OK && stream->state == OPEN && !stream->queued) {
+    if (status == PSD_OK && psi_stream_is_full(stream)) {
+        psi_stream_pour(stream);
+    } else if (status == PSD_OK && stream->state == OPEN && !stream->queued && !stream->corked) {
         watch(stream);
     }
     return status;

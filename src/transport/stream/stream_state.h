@@ -41,7 +41,8 @@ struct psi_carrier {
 
 enum psi_move_state { PSI_MOVE_NONE, PSI_MOVE_BEGUN, PSI_MOVE_DONE };
 
-enum { PSI_MOVE_IOVECS = 16 };
+/* Of one call. The same for everybody: a session that could not send all must be given as much again. */
+enum { PSI_MOVE_IOVECS = 64 };
 
 /* One call that moves bytes, made by whoever has time. Thread: while it is under way, its maker's. */
 struct psi_stream_move {
@@ -93,6 +94,9 @@ struct psi_stream {
     struct psi_stream_moves *moves; /* owned; NULL: a crew has never helped */
     bool queued;                    /* in loop->queued */
     TAILQ_ENTRY(psi_stream) queued_link;
+    uint64_t cork_turn; /* of the loop, in which a frame left last at once */
+    bool corked;        /* in loop->corked_streams */
+    TAILQ_ENTRY(psi_stream) corked_link;
     uint8_t buffer[]; /* PSI_STREAM_IN_BYTES, for in */
 };
 
@@ -237,6 +241,19 @@ void psi_stream_finish_sending(struct psi_stream *stream);
 
 /* No move is under way, and none will be heard of. */
 void psi_stream_end_moves(struct psi_stream *stream);
+
+/* ---- stream_cork.c: what is said while a connection is heard ---- */
+
+void psi_stream_cork(struct psi_loop *loop);
+void psi_stream_uncork(struct psi_loop *loop);
+
+/* The loop is corked: should a frame of so many bytes wait until it is not? */
+bool psi_stream_corks(struct psi_stream *stream, size_t bytes);
+bool psi_stream_is_full(const struct psi_stream *stream);
+
+/* What waits is sent now; or nobody is to send it. */
+void psi_stream_pour(struct psi_stream *stream);
+void psi_stream_leave_corked(struct psi_stream *stream);
 
 /* ---- stream_open.c ---- */
 
