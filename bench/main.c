@@ -7,12 +7,14 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/exit_code.h"
 #include "config/settings.h"
 #include "options.h"
 #include "process.h"
 #include "runner.h"
+#include "start.h"
 #include "worker.h"
 
 int
@@ -30,8 +32,16 @@ main(int argc, char **argv)
         return PSI_EXIT_OK;
     }
     process_keep_to(options.cores);
+    if (options.backward_ms != 0) { /* workers and peers find it there */
+        char text[16];
+
+        snprintf(text, sizeof(text), "%u", options.backward_ms);
+        setenv("PSD_BENCH_BACKWARD_MS", text, 1);
+    }
     if (options.control != NULL && psi_environment("PSD_MASTER_ADDRESS") != NULL) {
         status = worker_run(options.control, &err);
+    } else if (options.what == BENCH_START) {
+        status = start_run(&options, &err);
     } else {
         status = runner_run(&options, &err);
     }

@@ -9,6 +9,8 @@
 #include "progress.h"
 #include "timer.h"
 
+enum { BACKWARDS = 5 };
+
 /* Whose turn it is, for an error's text. */
 static psd_status
 blame(const struct measurement *measurement, struct psd_error *err)
@@ -31,6 +33,10 @@ calibrate(struct measurement *measurement, uint64_t target_ns, struct psd_error 
     status = team_command(measurement->team, order, &times, err);
     if (order->verb == TEAM_URGENT) {
         return status; /* every run is one round */
+    }
+    if ((order->flags & TEAM_BACKWARD) != 0) {
+        order->rounds = BACKWARDS; /* what they add may be next to nothing */
+        return status;
     }
     times.elapsed_ns = 0;
     while (status == PSD_OK && times.elapsed_ns < target_ns / 8) {

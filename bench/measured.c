@@ -10,9 +10,10 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "train.h"
 
 enum {
-    KIND = TEAM_SUM | TEAM_SCAN | TEAM_HALF | TEAM_MOMENTUM | TEAM_ADAM
+    KIND = TEAM_SUM | TEAM_SCAN | TEAM_HALF | TEAM_MOMENTUM | TEAM_ADAM | TEAM_TENSORS
 }; /* flags that make another table */
 
 psd_status
@@ -99,29 +100,39 @@ rule_args(uint64_t kind)
     return rule;
 }
 
+struct psd_table_args
+measured_table_args(const struct measured *measured, const char *name, uint64_t elements)
+{
+    return (struct psd_table_args){
+        .struct_size = sizeof(struct psd_table_args),
+        .name = name,
+        .dtype = (measured->kind & TEAM_HALF) != 0 ? PSD_F16 : PSD_F32,
+        .dims = 1,
+        .shape = {elements},
+        .use = (measured->kind & TEAM_SUM) != 0 ? PSD_USE_SUM : PSD_USE_UPDATE,
+        .reduce = PSD_REDUCE_SUM,
+        .nan_policy = (measured->kind & TEAM_SCAN) != 0 ? PSD_NAN_REJECT : PSD_NAN_ALLOW,
+    };
+}
+
 static psd_status
 open_table(struct worker *worker, struct measured *measured, struct psd_error *err)
 {
     char name[64];
     const void *view;
     const struct psd_rule_args rule = rule_args(measured->kind);
-    struct psd_table_args args = {
-        .struct_size = sizeof(args),
-        .name = name,
-        .dtype = (measured->kind & TEAM_HALF) != 0 ? PSD_F16 : PSD_F32,
-        .dims = 1,
-        .shape = {measured->bytes / sizeof(float)},
-        .use = (measured->kind & TEAM_SUM) != 0 ? PSD_USE_SUM : PSD_USE_UPDATE,
-        .reduce = PSD_REDUCE_SUM,
-        .nan_policy = (measured->kind & TEAM_SCAN) != 0 ? PSD_NAN_REJECT : PSD_NAN_ALLOW,
-    };
+    struct psd_table_args args;
     psd_status status;
 
-    if (args.use == PSD_USE_UPDATE) {
-        args.rule = &rule;
+    if ((measured->kind & TEAM_TENSORS) != 0) {
+        return train_create(worker, measured, err);
     }
     snprintf(name, sizeof(name), "%llu bytes, kind %llu", (unsigned long long)measured->bytes,
              (unsigned long long)measured->kind);
+    args = measured_table_args(measured, name, measured->bytes / sizeof(float));
+    if (args.use == PSD_USE_UPDATE) {
+        args.rule = &rule;
+    }
     status = measured_heard(psd_table_open(worker->context, &args, &measured->table), err);
     if (status == PSD_OK) {
         status = measured_heard(psd_view(measured->table, &view), err);

@@ -13,11 +13,14 @@
 
 enum { MEASURED_MAX = 256 };
 
+struct train;
+
 /* One table and what it must hold. */
 struct measured {
     uint64_t bytes; /* as the order counts them */
     uint64_t kind;  /* those of the order's flags that make another table */
     psd_table *table;
+    struct train *train; /* owned; TEAM_TENSORS: the tables, in place of one */
     uint64_t step;
     const float *view;
     struct tensor_model model;
@@ -42,6 +45,10 @@ struct worker {
     struct measured *measured; /* of this order */
     uint64_t flags;
 };
+
+/* The arguments of a table that holds what this one holds. The rule is not among them. */
+struct psd_table_args measured_table_args(const struct measured *measured, const char *name,
+                                          uint64_t elements);
 
 /* A libpsd call's status, with its message. */
 psd_status measured_heard(psd_status status, struct psd_error *err);

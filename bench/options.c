@@ -28,6 +28,10 @@ static const char about[] =
     "    psd_bench              everything, about 10 minutes\n"
     "    psd_bench suite        only what the project's targets name, each with its target\n"
     "    psd_bench ceilings     only the ceilings\n"
+    "    psd_bench start        from psd_run to the first barrier, with 1 to 64 workers\n"
+    "    psd_bench train        the gradients of ResNet-50 and GPT-2, tensor by tensor, and what "
+    "they\n"
+    "                           add to a backward that takes --backward ms\n"
     "    psd_bench --workers 2 --servers 1 --transport shm --sizes 4M,64M\n"
     "                           only this kind of job\n"
     "    psd_bench --sealed     with TLS, as between hosts, beside bare TLS";
@@ -36,7 +40,7 @@ static const char sizes_default[] = "64,4k,64k,1M,4M,32M,64M";
 static const char sizes_quick[] = "64,256k,1M";
 static const char json_default[] = "bench/results/latest.jsonl";
 
-enum { SERVERS_MAX = 64, WORKERS_MAX = 16 };
+enum { SERVERS_MAX = 64, WORKERS_MAX = 16, BACKWARD_MS_MAX = 60000 };
 
 /* What the command line says as text or may leave out. */
 struct raw_options {
@@ -57,6 +61,8 @@ parse_all(int argc, char *const *argv, struct bench_options *options, struct raw
         {"sizes", 0, PSI_OPTION_TEXT, "of the tensor, as 64,4k,1M", &raw->sizes},
         {"cores", 0, PSI_OPTION_NUMBER, "of the machine, for everything that is measured [all]",
          &options->cores},
+        {"backward", 0, PSI_OPTION_NUMBER, "ms that a backward takes in train [100]",
+         &options->backward_ms},
         {"seconds", 0, PSI_OPTION_TEXT, "of one timed run [0.1]", &raw->seconds},
         {"repeat", 0, PSI_OPTION_NUMBER, "timed runs of each; the median counts [5]",
          &options->repeat},
@@ -75,7 +81,7 @@ parse_all(int argc, char *const *argv, struct bench_options *options, struct raw
     };
     const struct psi_command command = {
         .name = "psd_bench",
-        .synopsis = "[options] [suite | survival | ceilings]",
+        .synopsis = "[options] [suite | survival | start | train | ceilings]",
         .about = about,
         .version = psd_version(),
         .options = table,
@@ -188,15 +194,23 @@ choose_what(const struct raw_options *raw, struct bench_options *options, struct
         options->what = BENCH_SUITE;
     } else if (strcmp(raw->what, "survival") == 0 && !chosen) {
         options->what = BENCH_SURVIVAL;
+    } else if (strcmp(raw->what, "start") == 0 && !chosen) {
+        options->what = BENCH_START;
+    } else if (strcmp(raw->what, "train") == 0 && !chosen) {
+        options->what = BENCH_TRAIN;
     } else if (strcmp(raw->what, "ceilings") == 0) {
         options->what = BENCH_CEILINGS;
     } else {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "%.64s: must be suite or survival, on their own, or ceilings", raw->what);
+                        "%.64s: must be suite, survival, start or train, on their own, or ceilings",
+                        raw->what);
     }
     if (options->workers > WORKERS_MAX || options->servers > SERVERS_MAX) {
         return psi_fail(err, PSD_ERR_INVALID, "at most %d workers and %d servers", WORKERS_MAX,
                         SERVERS_MAX);
+    }
+    if (options->backward_ms > BACKWARD_MS_MAX) {
+        return psi_fail(err, PSD_ERR_INVALID, "--backward: at most %d ms", BACKWARD_MS_MAX);
     }
     if (options->cores > psi_usable_cores()) {
         return psi_fail(err, PSD_ERR_INVALID, "--cores %u: this process may use %u", options->cores,

@@ -21,6 +21,8 @@ enum bench_what {
     BENCH_ALL,
     BENCH_SUITE,    /* what the project's targets name */
     BENCH_CEILINGS, /* the ceilings alone */
+    BENCH_START,    /* from the command to the first barrier, by number of workers */
+    BENCH_TRAIN,    /* the tensors of whole models, beside an emulated backward */
     BENCH_SURVIVAL, /* jobs that survive their servers beside the same that do not */
     BENCH_CHOSEN,   /* one kind of job, described by options */
 };
@@ -43,12 +45,13 @@ struct bench_options {
     uint32_t servers;
     uint32_t cores; /* that it and everything it starts runs on; 0: those it may use */
     struct bench_sizes sizes;
-    bool sizes_chosen;   /* not the default ones */
-    double seconds;      /* of one timed run */
-    uint32_t repeat;     /* timed runs of each */
-    const char *json;    /* file for the results; NULL: none */
-    const char *launch;  /* command that brings the workers; NULL: psd_run does */
-    const char *control; /* where the runner listens: this process is a worker */
+    bool sizes_chosen;    /* not the default ones */
+    uint32_t backward_ms; /* that a backward of `train` takes; 0: as models.c says */
+    double seconds;       /* of one timed run */
+    uint32_t repeat;      /* timed runs of each */
+    const char *json;     /* file for the results; NULL: none */
+    const char *launch;   /* command that brings the workers; NULL: psd_run does */
+    const char *control;  /* where the runner listens: this process is a worker */
 };
 
 psd_status bench_options_parse(int argc, char *const *argv, struct bench_options *options_p,

@@ -12,9 +12,11 @@
 
 #include "base/fail.h"
 #include "group.h"
+#include "models.h"
 #include "rounds.h"
 #include "team.h"
 #include "tensor.h"
+#include "timer.h"
 
 /* Thread: owned by the main thread. */
 struct rank {
@@ -47,6 +49,30 @@ exchange(void *owner, struct psd_error *err)
                : psi_fail(err, PSD_ERR_JOB_FAILED, "MPI_Allreduce failed");
 }
 
+/* Bucket by bucket, as backward makes them. */
+static psd_status
+exchange_buckets(void *owner, struct psd_error *err)
+{
+    const struct rank *rank = owner;
+    const uint64_t began_ns = timer_now_ns();
+    struct model_part buckets[MODELS_PARTS_MAX];
+    MPI_Request requests[MODELS_PARTS_MAX];
+    const size_t count = model_buckets(rank->bytes, buckets);
+    int result = MPI_SUCCESS;
+
+    for (size_t i = 0; i < count && result == MPI_SUCCESS; i++) {
+        model_await(began_ns, buckets[i].ready);
+        result =
+            MPI_Iallreduce(rank->gradient + buckets[i].first, rank->sum + buckets[i].first,
+                           (int)buckets[i].count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &requests[i]);
+    }
+    if (result == MPI_SUCCESS) {
+        result = MPI_Waitall((int)count, requests, MPI_STATUSES_IGNORE);
+    }
+    return result == MPI_SUCCESS ? PSD_OK
+                                 : psi_fail(err, PSD_ERR_JOB_FAILED, "MPI_Iallreduce failed");
+}
+
 static psd_status
 make_memory(struct rank *rank, uint64_t bytes, struct psd_error *err)
 {
@@ -76,7 +102,7 @@ follow(void *owner, const struct team_order *order, struct team_times *times, st
         .gradient = rank->gradient,
         .values = rank->sum,
         .model = &rank->model,
-        .exchange = exchange,
+        .exchange = (order->flags & TEAM_BACKWARD) != 0 ? exchange_buckets : exchange,
         .gather = gather,
         .owner = rank,
     };

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models.h"
 #include "tensor.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -16,6 +17,9 @@ EXPORT struct tensor_model *peer_model_create(int rule, uint32_t workers, size_t
 EXPORT void peer_model_destroy(struct tensor_model *model);
 EXPORT void peer_model_round(struct tensor_model *model, uint32_t phase, float factor);
 EXPORT uint32_t peer_model_read(const struct tensor_model *model);
+EXPORT size_t peer_buckets(uint64_t bytes, struct model_part parts[MODELS_PARTS_MAX]);
+EXPORT void peer_await(uint64_t began_ns, double ready);
+EXPORT uint64_t peer_backward_ns(void);
 EXPORT int peer_check(const struct tensor_model *model, const float *values, char text[508]);
 
 void
@@ -61,6 +65,24 @@ uint32_t
 peer_model_read(const struct tensor_model *model)
 {
     return tensor_model_read(model);
+}
+
+size_t
+peer_buckets(uint64_t bytes, struct model_part parts[MODELS_PARTS_MAX])
+{
+    return model_buckets(bytes, parts);
+}
+
+void
+peer_await(uint64_t began_ns, double ready)
+{
+    model_await(began_ns, ready);
+}
+
+uint64_t
+peer_backward_ns(void)
+{
+    return model_backward_ns();
 }
 
 int

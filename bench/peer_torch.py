@@ -32,11 +32,18 @@ from torch.distributed import rpc
 
 ORDER = struct.Struct("=4Q")
 ANSWER = struct.Struct("=9Qi508s")
-TOUCH = 1 << 0
+TOUCH, BACKWARD = 1 << 0, 1 << 10
+PARTS_MAX = 192
 PHASES = 8
 REWRITE = 32  # rounds of all_reduce after which the gradient is written anew
 RATE = 2.0**-10
 CORRUPT = -26
+
+
+class Part(ctypes.Structure):
+    """struct model_part of models.h: gradients that travel together."""
+
+    _fields_ = [("first", ctypes.c_size_t), ("count", ctypes.c_size_t), ("ready", ctypes.c_double)]
 
 
 class Library:
@@ -55,7 +62,15 @@ class Library:
         library.peer_model_read.argtypes = [pointer]
         library.peer_model_read.restype = number
         library.peer_check.argtypes = [pointer, pointer, ctypes.c_char_p]
+        library.peer_buckets.argtypes = [ctypes.c_uint64, pointer]
+        library.peer_buckets.restype = size
+        library.peer_await.argtypes = [ctypes.c_uint64, ctypes.c_double]
+        library.peer_backward_ns.restype = ctypes.c_uint64
         self.library = library
+
+    def buckets(self, count):
+        parts = (Part * PARTS_MAX)()
+        return list(parts)[:self.library.peer_buckets(4 * count, parts)]
 
     def write(self, tensor, rank, phase):
         self.library.peer_write(tensor.data_ptr(), tensor.numel(), rank, phase)
@@ -111,6 +126,16 @@ class Gloo:
 
     def exchange(self):
         dist.all_reduce(self.tensor)
+        return self.tensor
+
+    def exchange_buckets(self, library):
+        """As DistributedDataParallel does, when backward has made them."""
+        began, works = time.monotonic_ns(), []
+        for part in library.buckets(self.tensor.numel()):
+            library.library.peer_await(began, part.ready)
+            works.append(dist.all_reduce(self.tensor[part.first:part.first + part.count], async_op=True))
+        for work in works:
+            work.wait()
         return self.tensor
 
     def close(self):
@@ -204,7 +229,7 @@ class Follower:
         self.control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.connect(control)
 
-    def run(self, count, rounds, touch):
+    def run(self, count, rounds, touch, backward):
         peer, library, rank = self.peer, self.library, self.peer.rank
         if count not in self.models:
             self.models[count] = Model(library, peer.rule, peer.workers, count)
@@ -216,20 +241,21 @@ class Follower:
         library.write(peer.gradient(), rank, 0)
         peer.barrier()
         cpu = time.process_time_ns()
-        start = last = time.monotonic_ns()
+        beside = library.library.peer_backward_ns() if backward else 0
+        last = time.monotonic_ns()
         for i in range(rounds):
             if peer.writes(i, touch):
                 library.write(peer.gradient(), rank, phase_of(i))
-            values = peer.exchange()
+            values = peer.exchange_buckets(library) if backward else peer.exchange()
             if touch:
                 reads.append(library.read(values))
             now = time.monotonic_ns()
-            times.append(now - last)
+            times.append(max(now - last - beside, 1))
             last = now
         cpu = time.process_time_ns() - cpu
         self.check(self.models[count], values, rounds, reads, touch)
         times.sort()
-        return (last - start, *(percentile(times, p) for p in (50, 90, 99)), times[-1], cpu)
+        return (sum(times), *(percentile(times, p) for p in (50, 90, 99)), times[-1], cpu)
 
     def check(self, model, values, rounds, reads, touch):
         for i in range(rounds):
@@ -243,7 +269,7 @@ class Follower:
             _, flags, size, rounds = ORDER.unpack(message)
             status, text, times = 0, b"", (0,) * 6
             try:
-                times = self.run(size // 4, rounds, bool(flags & TOUCH))
+                times = self.run(size // 4, rounds, bool(flags & TOUCH), bool(flags & BACKWARD))
             except ValueError as error:
                 status, text = CORRUPT, str(error).encode()[:507]
             self.control.send(ANSWER.pack(*times, 0, 0, 0, status, text))

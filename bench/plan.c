@@ -22,6 +22,8 @@
      BIT(SUBJECT_COPIED_MOMENTUM) | BIT(SUBJECT_COPIED_ADAM))
 #define SUMS        (BIT(SUBJECT_SUM) | BIT(SUBJECT_SUM_OFF))
 #define HELD        (BIT(SUBJECT_SUM_HELD) | BIT(SUBJECT_SUM_HELD_OFF))
+#define TENSORS     (BIT(SUBJECT_TENSORS) | BIT(SUBJECT_SUM_HELD))
+#define TRAIN       (TENSORS | BIT(SUBJECT_TRAIN) | BIT(SUBJECT_TRAIN_MPI) | BIT(SUBJECT_TRAIN_GLOO))
 #define URGENT      (BIT(SUBJECT_URGENT) | BIT(SUBJECT_URGENT_EQUAL))
 #define FULL        BIT(SUBJECT_FULL)
 #define COPYIN      (BIT(SUBJECT_COPY_NT) | BIT(SUBJECT_COPY_LIBC))
@@ -37,9 +39,18 @@
 #define PEERS_TCP   (BIT(SUBJECT_MPI_TCP) | BIT(SUBJECT_GLOO) | BIT(SUBJECT_RPC_TCP))
 #define PEERS_TUNED                                                                                \
     (BIT(SUBJECT_MPI_TCP_TUNED) | BIT(SUBJECT_GLOO_TUNED) | BIT(SUBJECT_RPC_TCP_TUNED))
-#define ALL_PEERS (PEERS | PEERS_TCP | PEERS_TUNED)
+#define ALL_PEERS                                                                                  \
+    (PEERS | PEERS_TCP | PEERS_TUNED | BIT(SUBJECT_TRAIN_MPI) | BIT(SUBJECT_TRAIN_GLOO))
 
-enum { IN_ALL = 1, IN_SUITE = 2, IN_QUICK = 4, IN_CEILINGS = 8, IN_SURVIVAL = 16 };
+enum {
+    IN_ALL = 1,
+    IN_SUITE = 2,
+    IN_QUICK = 4,
+    IN_CEILINGS = 8,
+    IN_SURVIVAL = 16,
+    IN_TRAIN = 32,
+    IN_QUICK_TRAIN = 64
+};
 
 struct entry {
     unsigned when;
@@ -84,6 +95,13 @@ static const struct entry entries[] = {
     {IN_SURVIVAL | IN_SUITE | IN_ALL, SHM, 8, 2, "16M",                   COPIES},
     {IN_SURVIVAL | IN_SUITE | IN_ALL, TCP, 8, 2, "8M",                    COPIES},
     {IN_QUICK,          SHM, 2, 2, "64k,1M",                COPIES | SUMS},
+
+    /* the gradients of whole models: MODELS_NARROW_BYTES, MODELS_RESNET50_BYTES,
+       MODELS_GPT2_BYTES, MODELS_TINY_BYTES */
+    {IN_TRAIN | IN_ALL, SHM, 2, 1, "659456,102228128",      TRAIN},
+    {IN_TRAIN | IN_ALL, TCP, 2, 1, "659456,102228128",      TRAIN},
+    {IN_TRAIN,          SHM, 2, 1, "497759232",             TRAIN},
+    {IN_QUICK | IN_QUICK_TRAIN, SHM, 2, 1, "345104",         TRAIN},
 
     {IN_QUICK,          SHM, 2, 1, "64,256k,1M",            SHM_USES | MEMORY | PEERS},
     {IN_QUICK,          SHM, 1, 1, "64,64k",                IN_PLACE | BLOCKING | PING_MEMORY},
@@ -173,6 +191,8 @@ plan_make(const struct bench_options *options, struct plan *plan_p)
         add_entries(plan_p, IN_CEILINGS);
     } else if (options->what == BENCH_SURVIVAL) {
         add_entries(plan_p, IN_SURVIVAL);
+    } else if (options->what == BENCH_TRAIN) {
+        add_entries(plan_p, options->quick ? IN_QUICK_TRAIN : IN_TRAIN);
     } else if (options->quick) {
         add_entries(plan_p, IN_QUICK);
     } else {

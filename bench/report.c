@@ -71,8 +71,9 @@ print_speed(FILE *file, const struct result *result)
 {
     const struct spread speed = result_speed(result);
 
-    if (subject_about(result->subject)->urgent) {
-        fprintf(file, " | | |"); /* a round trip, not a stream */
+    if (subject_about(result->subject)->urgent ||
+        (subject_about(result->subject)->flags & TEAM_BACKWARD) != 0) {
+        fprintf(file, " | | |"); /* a round trip or a rest, not a stream */
     } else {
         fprintf(file, " %.3g | %.3g-%.3g | %.2f |", speed.middle, speed.least, speed.most,
                 result_cpu_s_per_gb(result));

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "models.h"
 #include "timer.h"
 
 /* What one round left behind. */
@@ -48,9 +49,11 @@ timed(const struct rounds *rounds, const struct team_order *order, const struct 
       struct team_times *times, struct psd_error *err)
 {
     const bool touch = (order->flags & TEAM_TOUCH) != 0;
+    const bool beside =
+        (order->flags & TEAM_BACKWARD) != 0; /* then what is told is what is added */
+    const uint64_t backward_ns = beside ? model_backward_ns() : 0;
     const uint64_t cpu_ns = timer_cpu_ns();
-    const uint64_t start_ns = timer_now_ns();
-    uint64_t last_ns = start_ns;
+    uint64_t last_ns = timer_now_ns();
     psd_status status = PSD_OK;
 
     for (uint64_t i = 0; i < order->rounds && status == PSD_OK; i++) {
@@ -58,10 +61,10 @@ timed(const struct rounds *rounds, const struct team_order *order, const struct 
 
         status = one_round(rounds, touch, phase_of(order, i), &trace->reads[i], err);
         now_ns = timer_now_ns();
-        trace->times_ns[i] = now_ns - last_ns;
+        trace->times_ns[i] = now_ns - last_ns > backward_ns ? now_ns - last_ns - backward_ns : 1;
+        times->elapsed_ns += trace->times_ns[i];
         last_ns = now_ns;
     }
-    times->elapsed_ns = last_ns - start_ns;
     times->cpu_ns = timer_cpu_ns() - cpu_ns;
     return status;
 }

@@ -6,6 +6,7 @@
 #include "subjects.h"
 
 #include "base/fail.h"
+#include "models.h"
 
 /* A parameter server can be no faster than these, in memory or over sockets. */
 #define CEILINGS_IN_PLACE                                                                          \
@@ -58,6 +59,10 @@ static const struct subject_about abouts[SUBJECTS] = {
         KIND_POSEIDON, TIMING_CALL, {SUBJECT_ORDINARY}, .flags = TEAM_SUM},
     [SUBJECT_SUM_HELD_OFF] = {"sum_failover_off_ordinary", "sum, ordinary memory, sum_failover=off",
         KIND_POSEIDON, TIMING_CALL, {SUBJECT_SUM_HELD}, .flags = TEAM_SUM, .job = JOB_SUM_OFF},
+    [SUBJECT_TENSORS] = {"sum_tensors", "sum, a table for each tensor",
+        KIND_POSEIDON, TIMING_CALL, {SUBJECT_SUM_HELD}, .flags = TEAM_SUM | TEAM_TENSORS, .model = true},
+    [SUBJECT_TRAIN] = {"sum_train", "sum, what it adds to backward",
+        KIND_POSEIDON, TIMING_CALL, .flags = TEAM_SUM | TEAM_TENSORS | TEAM_BACKWARD, .model = true},
     [SUBJECT_URGENT] = {"urgent_4k", "urgent 4 KiB meanwhile",
         KIND_POSEIDON, TIMING_CALL, {SUBJECT_URGENT_EQUAL}, .flags = TEAM_IN_PLACE | TEAM_PRIORITY,
         .urgent = true},
@@ -115,6 +120,10 @@ static const struct subject_about abouts[SUBJECTS] = {
         KIND_RPC, TIMING_BOTH, POSEIDON, .tcp = true},
     [SUBJECT_RPC_TCP_TUNED] = {"torch_rpc_tcp_tuned", "torch.distributed.rpc, tcp tuned",
         KIND_RPC, TIMING_BOTH, POSEIDON, .tcp = true, .tuned = true},
+    [SUBJECT_TRAIN_MPI] = {"mpi_train", "OpenMPI, what it adds to backward",
+        KIND_MPI, TIMING_CALL, {SUBJECT_TRAIN}, .flags = TEAM_BACKWARD, .model = true},
+    [SUBJECT_TRAIN_GLOO] = {"gloo_train", "Gloo, what it adds to backward",
+        KIND_GLOO, TIMING_CALL, {SUBJECT_TRAIN}, .flags = TEAM_BACKWARD, .model = true},
 };
 /* clang-format on */
 
@@ -130,5 +139,6 @@ subject_takes(enum subject subject, uint64_t bytes)
 {
     const struct subject_about *about = subject_about(subject);
 
-    return bytes >= about->bytes_min && (about->bytes_max == 0 || bytes <= about->bytes_max);
+    return (!about->model || model_name(bytes) != NULL) && bytes >= about->bytes_min &&
+           (about->bytes_max == 0 || bytes <= about->bytes_max);
 }

@@ -29,6 +29,8 @@ enum subject {
     SUBJECT_SUM_OFF,
     SUBJECT_SUM_HELD,
     SUBJECT_SUM_HELD_OFF,
+    SUBJECT_TENSORS,
+    SUBJECT_TRAIN,
     SUBJECT_URGENT,
     SUBJECT_URGENT_EQUAL,
     /* ceilings */
@@ -56,6 +58,8 @@ enum subject {
     SUBJECT_RPC,
     SUBJECT_RPC_TCP,
     SUBJECT_RPC_TCP_TUNED,
+    SUBJECT_TRAIN_MPI,
+    SUBJECT_TRAIN_GLOO,
     SUBJECTS,
 };
 
@@ -102,6 +106,7 @@ struct subject_about {
     enum ceiling_wait wait; /* of sockets and pings */
     bool tcp;               /* a peer: over tcp, though on one host */
     bool tuned;             /* a peer over tcp: with congestion control like ours */
+    bool model;             /* only with tensors that stand for a model */
     uint64_t bytes_min;     /* sizes it takes part in */
     uint64_t bytes_max;     /* 0: any */
 };

@@ -25,6 +25,7 @@ enum { TEAM_MAX = 64, TEAM_HELPERS_MAX = 256 };
 enum team_verb {
     TEAM_RUN = 1,    /* `rounds` push_pulls, timed and then checked */
     TEAM_URGENT = 2, /* one push_pull of 4 KiB while one of `bytes` is in flight, timed */
+    TEAM_MEET = 3,   /* a barrier */
 };
 
 /* How. Subjects ignore what does not concern them. */
@@ -38,6 +39,9 @@ enum team_flag {
     TEAM_MOMENTUM = 1u << 7, /* the rule: momentum ... */
     TEAM_ADAM = 1u << 8,     /* ... or adam, instead of plain descent */
     TEAM_PRIORITY = 1u << 6, /* TEAM_URGENT: with a higher priority than the large one */
+    TEAM_TENSORS = 1u << 9,  /* the tensors of the model of `bytes` (models.h), each by itself */
+    TEAM_BACKWARD =
+        1u << 10, /* ... each when backward has made it; timed is what that adds to backward */
 };
 
 struct team_order {

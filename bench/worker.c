@@ -14,6 +14,7 @@
 #include "measured.h"
 #include "process.h"
 #include "rounds.h"
+#include "train.h"
 #include "urgent.h"
 
 enum { STREAM_WINDOW = 4 }; /* chunks on their way at a time */
@@ -114,7 +115,7 @@ run(struct worker *worker, const struct team_order *order, struct team_times *ti
         .values = measured_values(&worker->memory, worker->measured, order->flags),
         .model = &worker->measured->model,
         .half = (order->flags & TEAM_HALF) != 0,
-        .exchange = exchange,
+        .exchange = (order->flags & TEAM_TENSORS) != 0 ? train_exchange : exchange,
         .stream = (order->flags & TEAM_STREAM) != 0 ? stream : NULL,
         .gather = gather,
         .owner = worker,
@@ -131,8 +132,12 @@ static psd_status
 follow(void *owner, const struct team_order *order, struct team_times *times, struct psd_error *err)
 {
     struct worker *worker = owner;
-    psd_status status = measured_memory(worker, &worker->memory, order->bytes, err);
+    psd_status status;
 
+    if (order->verb == TEAM_MEET) {
+        return gather(worker, err);
+    }
+    status = measured_memory(worker, &worker->memory, order->bytes, err);
     worker->flags = order->flags;
     if (status == PSD_OK) {
         status = measured_use(worker, order->bytes, order->flags, &worker->measured, err);
@@ -175,6 +180,7 @@ worker_run(const char *control, struct psd_error *err)
         psd_abandon(worker->context);
     }
     for (size_t i = 0; i < worker->measured_count; i++) {
+        free(worker->all_measured[i]->train);
         free(worker->all_measured[i]);
     }
     free(worker);

@@ -56,6 +56,23 @@ def test_plots_are_drawn(lines, tmp_path):
         assert root.findall(".//{http://www.w3.org/2000/svg}polyline"), name
 
 
+def test_time_to_the_first_barrier():
+    """If this fails, psd_bench start says nothing of a number of workers, or has a job that does not end well."""
+    done = run_bench("--quick", "start")
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"^\| (\d+) \| ([0-9.]+) \| ([0-9.]+)-([0-9.]+) \|$", done.stdout, re.M)
+    assert [int(row[0]) for row in rows] == [1, 4], done.stdout
+    assert all(0 < float(row[2]) <= float(row[1]) <= float(row[3]) < 120 for row in rows), done.stdout
+
+
+def test_gradients_of_a_model():
+    """If this fails, psd_bench train measures no model, or a tensor of it arrives wrong beside an emulated backward."""
+    done = run_bench("--quick", "--alone", "--backward", 20, "train")
+    assert done.returncode == 0, done.stderr
+    for title in ("sum, a table for each tensor", "sum, what it adds to backward"):
+        assert re.search(rf"^\| 345104 B \| {title} \| call \|", done.stdout, re.M), done.stdout
+
+
 def test_peers_that_are_not_installed_are_skipped():
     """If this fails, nobody can run the benchmark without installing everything first."""
     done = run_bench("--quick", "--transport", "shm", "--workers", 2, "--sizes", 64,
