@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-decoders=(src/wire/frame.c src/wire/meta.c src/wire/pack.c src/wire/message_job.c
+decoders=(src/wire/frame.c src/wire/meta.c src/wire/pack.c src/wire/rows.c src/wire/message_job.c
           src/wire/message_meet.c src/wire/message_table.c src/wire/message_view.c
           src/cluster/cluster_fields.c src/cluster/cluster_json.c src/cluster/cluster_nodes.c
           src/cluster/endpoint.c src/cluster/hostlist.c src/cluster/json_walk.c

@@ -217,6 +217,7 @@ typedef enum psd_nan_policy {
 
 #define PSD_DIMS_MAX            8
 #define PSD_NAME_MAX            255
+#define PSD_WIDTH_MAX           4096 /* numbers of a row of a sparse table */
 #define PSD_STALENESS_UNBOUNDED UINT32_MAX
 
 /* Operations cover whole chunks: a range starts at a multiple of this many elements. */
@@ -349,6 +350,119 @@ PSD_API psd_status psd_push(psd_table *table, const struct psd_transfer *transfe
 PSD_API psd_status psd_pull(psd_table *table, const struct psd_transfer *transfer, psd_op **op_p);
 PSD_API psd_status psd_push_pull(psd_table *table, const struct psd_transfer *transfer,
                                  psd_op **op_p);
+
+/* --------------------------------------------------------------------------- sparse tables --- */
+
+/*
+ * A sparse table has rows by 64-bit id, such as the embeddings of words or users. It has no number
+ * of rows: a row is created by its first gradient that counts. Looking at an id that has no row
+ * gives its initial value and creates nothing. Only rows that are asked for or pushed travel.
+ *
+ *     psd_sparse_open(context, &sparse_args, &words);
+ *     psd_sparse_lookup(words, &(struct psd_rows){.struct_size = sizeof(struct psd_rows),
+ *                       .step = step, .lookup_count = n, .lookup_ids = ids, .values = values}, &op);
+ *     ... psd_wait(op, PSD_FOREVER), compute ...
+ *     psd_sparse_push(words, &(struct psd_rows){.struct_size = sizeof(struct psd_rows), .step = step,
+ *                     .push_count = n, .push_ids = ids, .gradients = gradients}, &op);
+ *
+ * The clock is that of other tables (psd_table_step): every worker pushes once per step, also one
+ * that has no gradient for any row in that step (push_count 0), because the others' round waits for
+ * it. What other calls do with a sparse table, and what is not possible yet: docs/sparse.md.
+ */
+typedef enum psd_full {
+    PSD_FULL_REFUSE = 0, /* the job fails: the message names table, rows, bytes and the setting */
+    PSD_FULL_OLDEST = 1, /* the rows that were not touched for longest make room */
+} psd_full;
+
+struct psd_sparse_args {
+    size_t struct_size;
+    const char *name;                 /* 1..255 bytes of UTF-8, unique in the job */
+    psd_dtype dtype;                  /* of rows and gradients: PSD_F32, PSD_F16, PSD_BF16 */
+    uint32_t width;                   /* numbers of a row, 1..PSD_WIDTH_MAX */
+    psd_use use;                      /* PSD_USE_UPDATE */
+    psd_reduce reduce;                /* PSD_REDUCE_MEAN divides by the workers that pushed in this
+                                         step, not by those that had the row */
+    const struct psd_rule_args *rule; /* copied; NULL: PSD_RULE_SGD, defaults */
+    uint32_t staleness;               /* as of other tables */
+    uint32_t backup_workers;          /* likewise */
+    psd_nan_policy nan_policy;
+    psd_init init; /* of rows; not PSD_INIT_RANK0. The value follows from seed, id and column */
+    double init_value;
+    uint64_t seed;
+    int32_t priority; /* 0..255 */
+
+    /*
+     * Which rows come to be, and which go, by steps and ids alone: so two runs, and a run and its
+     * repetition, keep the same rows. 0: off, or the default in brackets. A row that is not admitted
+     * yet, or has gone, has its initial value.
+     */
+    uint32_t admit_after; /* [1] steps in which its id was pushed before a row is created, to 255 */
+    uint32_t admit_window; /* [1024] steps after which half of what was counted is forgotten */
+    double admit_share; /* below 1: an id's push creates its row with this probability, by hash */
+    uint64_t capacity_rows; /* of the table; each bucket has an equal share (docs/sparse.md) */
+    psd_full full;          /* what happens at capacity */
+    uint32_t idle_steps;    /* rows that were not pushed for more steps go */
+    double norm_min;        /* rows whose L2 norm is smaller go */
+    uint32_t sweep_every;   /* [1024] steps: how often each row is looked at for these two */
+    int32_t
+        row_wise; /* not 0, PSD_RULE_ADAGRAD: one number of state per row, the mean of squares */
+    double group_lasso; /* PSD_RULE_FTRL: rows whose norm stays below become 0 as a whole */
+};
+
+/*
+ * psd_sparse_open - create a sparse table, or join the one another worker created.
+ *
+ * Every worker opens it with the same arguments (priority and struct_size may differ). Returns what
+ * psd_table_open returns; PSD_ERR_INVALID also where sparse tables cannot do yet what the job or an
+ * argument asks for: the message names it.
+ */
+PSD_API psd_status psd_sparse_open(psd_context *context, const struct psd_sparse_args *args,
+                                   psd_table **table_p);
+
+/* Numbers of a row; 0: the table is not sparse. */
+PSD_API uint32_t psd_sparse_width(const psd_table *table);
+
+struct psd_rows {
+    size_t struct_size;
+    uint64_t step; /* the worker's clock: see psd_push */
+
+    /* What is pushed. Ids in any order; the gradients of an id that comes several times are added
+     * in the order in which they stand here. */
+    uint64_t push_count;
+    const uint64_t *push_ids;
+    const void *gradients; /* push_count rows */
+
+    /* What is looked up. Ids in any order, also several times. */
+    uint64_t lookup_count;
+    const uint64_t *lookup_ids;
+    void *values; /* lookup_count rows: written by the time the operation ends; any alignment */
+
+    int32_t priority;    /* 0: the table's; otherwise 1..255 */
+    uint32_t timeout_ms; /* 0: the context's op_timeout_ms; PSD_FOREVER: none */
+    psd_done_fn done;    /* (optional) */
+    void *user;          /* for the caller: done gets it, psd_op_user() returns it */
+};
+
+/*
+ * psd_sparse_lookup, psd_sparse_push, psd_sparse_push_lookup - start looking rows up, pushing
+ * gradients of rows, or both. They return at once, and follow the rules of psd_pull, psd_push and
+ * psd_push_pull: a push_lookup at step c is a push at c and a lookup at c + 1.
+ *
+ * Ids and gradients are copied before the call returns: they may change right after it. `values`
+ * is written while the operation is under way. A lookup waits only for the lanes of servers that
+ * have its ids.
+ *
+ * Returns PSD_OK, or
+ *   PSD_ERR_INVALID     missing pointer, not a sparse table;
+ *   PSD_ERR_TOO_BIG     more than 1,048,576 ids, or 16 MiB, for one lane of a server: the message
+ *                       says how much it is;
+ *   PSD_ERR_STEP, PSD_ERR_NOT_FINITE (the message names the id), PSD_ERR_NO_MEMORY, PSD_ERR_FORKED,
+ *   or a reason why the context is over.
+ */
+PSD_API psd_status psd_sparse_lookup(psd_table *table, const struct psd_rows *rows, psd_op **op_p);
+PSD_API psd_status psd_sparse_push(psd_table *table, const struct psd_rows *rows, psd_op **op_p);
+PSD_API psd_status psd_sparse_push_lookup(psd_table *table, const struct psd_rows *rows,
+                                          psd_op **op_p);
 
 /* -------------------------------------------------------------------- memory without copies --- */
 

@@ -14,7 +14,8 @@ from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int, c_int3
 from ctypes import c_uint32, c_uint64, c_void_p
 
 from ._errors import LibraryError, error_of
-from ._structs import DIMS_MAX, STRUCTS, ErrorText, MembersInfo, NodeInfo, OpenArgs, RuleArgs, TableArgs, Transfer
+from ._structs import (DIMS_MAX, STRUCTS, ErrorText, MembersInfo, NodeInfo, OpenArgs, Rows, RuleArgs, SparseArgs,
+                       TableArgs, Transfer)
 from ._version import __version__
 
 FOREVER = 2**32 - 1
@@ -33,6 +34,7 @@ RULES = {"sgd": 0, "add": 1, "momentum": 2, "nesterov": 3, "adagrad": 4, "rmspro
          "adamw": 7, "ftrl": 8}
 SCHEDULES = {"constant": 0, "step": 1, "cosine": 2}
 NAN_POLICIES = {"reject": 0, "skip": 1, "allow": 2}
+FULLS = {"refuse": 0, "oldest": 1}
 INITS = {"zero": 0, "rank0": 1, "constant": 2, "uniform": 3, "normal": 4}
 OUTCOMES = {0: "pending", 1: "done", 2: "not applied", 3: "unknown"}
 ROLES = {1: "master", 2: "server", 3: "worker"}
@@ -52,6 +54,10 @@ _PROTOTYPES = {
     "psd_incarnation": (c_uint32, [c_void_p]),
     "psd_table_open": (c_int, [c_void_p, POINTER(TableArgs), POINTER(c_void_p)]),
     "psd_table_step": (c_uint64, [c_void_p]),
+    "psd_sparse_open": (c_int, [c_void_p, POINTER(SparseArgs), POINTER(c_void_p)]),
+    "psd_sparse_lookup": (c_int, [c_void_p, POINTER(Rows), POINTER(c_void_p)]),
+    "psd_sparse_push": (c_int, [c_void_p, POINTER(Rows), POINTER(c_void_p)]),
+    "psd_sparse_push_lookup": (c_int, [c_void_p, POINTER(Rows), POINTER(c_void_p)]),
     "psd_push": (c_int, [c_void_p, POINTER(Transfer), POINTER(c_void_p)]),
     "psd_pull": (c_int, [c_void_p, POINTER(Transfer), POINTER(c_void_p)]),
     "psd_push_pull": (c_int, [c_void_p, POINTER(Transfer), POINTER(c_void_p)]),

@@ -39,6 +39,24 @@ class Transfer(Structure):
                 ("done", c_void_p), ("user", c_void_p)]
 
 
+class SparseArgs(Structure):
+    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("dtype", c_int),
+                ("width", c_uint32), ("use", c_int), ("reduce", c_int), ("rule", POINTER(RuleArgs)),
+                ("staleness", c_uint32), ("backup_workers", c_uint32), ("nan_policy", c_int),
+                ("init", c_int), ("init_value", c_double), ("seed", c_uint64),
+                ("priority", c_int32), ("admit_after", c_uint32), ("admit_window", c_uint32),
+                ("admit_share", c_double), ("capacity_rows", c_uint64), ("full", c_int),
+                ("idle_steps", c_uint32), ("norm_min", c_double), ("sweep_every", c_uint32),
+                ("row_wise", c_int32), ("group_lasso", c_double)]
+
+
+class Rows(Structure):
+    _fields_ = [("struct_size", c_size_t), ("step", c_uint64), ("push_count", c_uint64),
+                ("push_ids", c_void_p), ("gradients", c_void_p), ("lookup_count", c_uint64),
+                ("lookup_ids", c_void_p), ("values", c_void_p), ("priority", c_int32),
+                ("timeout_ms", c_uint32), ("done", c_void_p), ("user", c_void_p)]
+
+
 class ErrorText(Structure):
     _fields_ = [("status", c_int), ("text", c_char * 508)]
 
@@ -56,5 +74,5 @@ class MembersInfo(Structure):
 
 STRUCTS: dict[str, type[Structure]] = {
     "psd_open_args": OpenArgs, "psd_rule_args": RuleArgs, "psd_table_args": TableArgs,
-    "psd_transfer": Transfer, "psd_error": ErrorText, "psd_node": NodeInfo,
+    "psd_transfer": Transfer, "psd_sparse_args": SparseArgs, "psd_rows": Rows, "psd_error": ErrorText, "psd_node": NodeInfo,
     "psd_members": MembersInfo}

@@ -18,6 +18,7 @@ enum psi_exit_code {
     PSI_EXIT_FENCED = 75,     /* another process has taken this one's place */
     PSI_EXIT_INTERNAL = 76,
     PSI_EXIT_AUTH = 77,           /* could not prove to belong to the job: another secret? */
+    PSI_EXIT_NO_ROOM = 78,        /* a sparse table has no room for more rows */
     PSI_EXIT_START_TIMEOUT = 124, /* the job did not gather in time */
     PSI_EXIT_SIGINT = 130,
     PSI_EXIT_SIGTERM = 143,

@@ -16,6 +16,7 @@
  *   saving.c    checkpoints: when, at which step, whether all is there
  *   saving_tables.c  ... of which tables
  *   saving_part.c  ... and what worker 0 has itself
+ *   new_tables.c  may a table be created in this job
  *   redundancy.h  who has which part, for who started the job
  *   moves.c     servers come and go: places move; move_plan.h says which
  *
@@ -720,6 +721,12 @@ void master_given_add_promise(struct given *sum, const struct psi_given *lane);
 void master_given_leave(struct master *master);
 psd_status master_given_resume(struct master *master);
 psd_status master_given_join(struct master *master);
+
+/* --------------------------------------------------------------------------- new_tables.c --- */
+
+/* Not: then why. */
+psd_status master_may_open(const struct master *master, const struct psi_spec *spec,
+                           struct psd_error *err);
 
 /* ------------------------------------------------------------------------------- tables.c --- */
 

@@ -16,6 +16,7 @@
 #include "base/fail.h"
 #include "checkpoint/read.h"
 #include "master/state.h"
+#include "table/places.h"
 
 enum { OPENERS_MAX = 4096 }; /* threads of one worker that open one table */
 
@@ -170,7 +171,7 @@ master_table_change_loads(struct master *master, const struct table *table, bool
     struct psi_loads after = master->loads;
 
     memcpy(after.bytes, table->load_before, master->places * sizeof(uint64_t));
-    psi_shard_place(&after, table->spec.count, psi_dtype_bytes(table->spec.dtype), NULL);
+    psi_table_place(&table->spec, psi_dtype_bytes(table->spec.dtype), &after, NULL);
     for (uint32_t place = 0; place < master->places; place++) {
         const uint64_t bytes = after.bytes[place] - table->load_before[place];
 
@@ -242,64 +243,15 @@ master_table_create(struct master *master, uint32_t id, const struct psi_spec *s
     return table;
 }
 
-/* In a job that goes on from a checkpoint: is the table in it, as it is here? A sum has nothing to go on
- * from but the step. */
-static psd_status
-check_resumed(const struct master *master, const struct psi_spec *spec, struct psd_error *err)
-{
-    if (spec->use == PSD_USE_UPDATE && master->config.checkpoint_epochs) {
-        return psi_fail(
-            err, PSD_ERR_INVALID,
-            "--checkpoint_every epoch: table %s lies on servers, which know steps and not "
-            "epochs; give 1000steps, or 10m",
-            spec->name);
-    }
-    if (master->config.resumed == NULL || spec->use == PSD_USE_SUM) {
-        return PSD_OK;
-    }
-    return psi_checkpoint_fits(master->config.resumed, spec, err);
-}
-
 static void
 open_new(struct session *session, const struct psi_spec *spec)
 {
     struct master *master = session->master;
     const uint32_t rank = session->member->rank;
-    const struct table *rival;
     struct psd_error error;
     struct table *table;
 
-    if (psi_chunk_count(spec->count) > PSI_CHUNKS_MAX) {
-        psi_fail(&error, PSD_ERR_TOO_BIG, "table %s: %llu chunks, at most %d", spec->name,
-                 (unsigned long long)psi_chunk_count(spec->count), PSI_CHUNKS_MAX);
-        send_error(session, &error);
-        return;
-    }
-    if (master->tables == PSI_TABLES_MAX) {
-        psi_fail(&error, PSD_ERR_TOO_BIG, "table %s: a job has room for %d tables", spec->name,
-                 PSI_TABLES_MAX);
-        send_error(session, &error);
-        return;
-    }
-    if (check_resumed(master, spec, &error) != PSD_OK) {
-        send_error(session, &error);
-        return;
-    }
-    if (spec->backup_workers > 0 && master_is_elastic(master)) {
-        psi_fail(
-            &error, PSD_ERR_INVALID,
-            "table %.60s: backup_workers is %u: in a job that workers may join (max_workers %u, "
-            "begun with %u) nobody is left out of a step",
-            spec->name, spec->backup_workers, master->config.workers, master->config.start_workers);
-        send_error(session, &error);
-        return;
-    }
-    rival = master_quorum_rival(master, spec);
-    if (rival != NULL) {
-        psi_fail(&error, PSD_ERR_INVALID,
-                 "table %.60s: backup_workers is %u, and %u in table %.60s: in a job that goes on "
-                 "without the dead (on_worker_death continue) give all such tables the same number",
-                 spec->name, spec->backup_workers, rival->spec.backup_workers, rival->spec.name);
+    if (master_may_open(master, spec, &error) != PSD_OK) {
         send_error(session, &error);
         return;
     }

@@ -112,7 +112,8 @@ on_prefix(void *owner, struct psi_conn *conn, const uint8_t *prefix, struct psi_
 static bool
 is_data(uint8_t type)
 {
-    return type == PSI_FRAME_VALUE || type == PSI_FRAME_SHARE_DATA;
+    return type == PSI_FRAME_VALUE || type == PSI_FRAME_SPARSE_VALUE ||
+           type == PSI_FRAME_SHARE_DATA;
 }
 
 static psd_status

@@ -29,6 +29,7 @@
 #include "base/fail.h"
 #include "rpc/post.h"
 #include "server/adopt_reports.h"
+#include "server/lost_part.h"
 
 struct adoption {
     uint64_t left; /* chunks that have not been opened */

@@ -120,7 +120,7 @@ copy_all_parts(struct lane *lane, const struct chunk *chunk, size_t *bytes_p)
     return copy;
 }
 
-static struct psi_frame
+struct psi_frame
 value_frame(const struct lane *lane, const struct chunk *chunk, const struct parked *parked)
 {
     return (struct psi_frame){
@@ -321,6 +321,8 @@ read_answered(struct lane *lane, struct chunk *chunk, const struct parked *parke
     }
     if (parked->type == PSI_FRAME_STATE_PULL) {
         answer_all_parts(lane, chunk, parked);
+    } else if (psi_frame_is_sparse(parked->type)) {
+        rows_answer(lane, chunk, parked, (uint32_t)buffer);
     } else {
         answer_value(lane, chunk, parked, (uint32_t)buffer);
     }
@@ -374,7 +376,7 @@ request_answered(struct lane *lane, struct chunk *chunk, const struct parked *pa
     if (parked->early) {
         return early_is_over(lane, chunk, parked);
     }
-    if (parked->type == PSI_FRAME_PULL || parked->type == PSI_FRAME_STATE_PULL) {
+    if (psi_frame_only_reads(parked->type) || parked->type == PSI_FRAME_STATE_PULL) {
         return read_answered(lane, chunk, parked, parked->step);
     }
     if (!psi_frame_has_gradient(parked->type)) { /* a load, of which the copy may not know yet */
@@ -392,7 +394,7 @@ request_answered(struct lane *lane, struct chunk *chunk, const struct parked *pa
                       "the round closed with the gradients of other workers");
         return true;
     }
-    if (parked->type == PSI_FRAME_PUSH_PULL) {
+    if (psi_frame_wants_value(parked->type)) {
         return read_answered(lane, chunk, parked, parked->step + 1);
     }
     answer_status(lane, parked->sender, parked->request, chunk, PSD_OK, "");

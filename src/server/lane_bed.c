@@ -132,19 +132,35 @@ meet(struct lane_bed *bed, uint32_t rank, uint16_t incarnation)
 
 /* ---- the master ---------------------------------------------------------------------------- */
 
-void
-open_table(struct lane_bed *bed, uint32_t id, const struct psd_table_args *args)
+static void
+open_info(struct lane_bed *bed, struct psi_table_info info)
 {
     static const uint32_t lanes[1] = {1};
-    struct psi_table_info info = {.id = id, .again = bed->life != bed->life_in_job};
 
-    assert_int_equal(psi_spec_init(&info.spec, args, bed->workers, NULL), PSD_OK);
     psi_loads_init(&info.loads, 1, lanes);
     SAY(bed, bed->master, PSI_FRAME_TABLE_OPEN, table_info, &info);
     for (unsigned turn = 0; hear(bed->master, PSI_FRAME_ACK) == NULL; turn++) {
         assert_true(turn < 100); /* it prepares the memory piece by piece */
         world_settle(&bed->world);
     }
+}
+
+void
+open_table(struct lane_bed *bed, uint32_t id, const struct psd_table_args *args)
+{
+    struct psi_table_info info = {.id = id, .again = bed->life != bed->life_in_job};
+
+    assert_int_equal(psi_spec_init(&info.spec, args, bed->workers, NULL), PSD_OK);
+    open_info(bed, info);
+}
+
+void
+open_sparse(struct lane_bed *bed, uint32_t id, const struct psd_sparse_args *args)
+{
+    struct psi_table_info info = {.id = id};
+
+    assert_int_equal(psi_spec_init_sparse(&info.spec, args, bed->workers, NULL), PSD_OK);
+    open_info(bed, info);
 }
 
 void

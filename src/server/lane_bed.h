@@ -68,6 +68,7 @@ struct psi_hello meet_master(struct lane_bed *bed, uint32_t term);
 
 /* What the master says. A proposal is for the next view; a commit carries bed->member. */
 void open_table(struct lane_bed *bed, uint32_t id, const struct psd_table_args *args);
+void open_sparse(struct lane_bed *bed, uint32_t id, const struct psd_sparse_args *args);
 void propose(struct lane_bed *bed, uint32_t rank, bool leaves);
 void commit(struct lane_bed *bed, const struct psi_view_table *left, uint32_t rank, bool leaves);
 void propose_only(struct lane_bed *bed, uint32_t rank, bool leaves); /* it may not answer yet */

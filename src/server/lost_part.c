@@ -9,7 +9,7 @@
  */
 #include <inttypes.h>
 
-#include "server/state.h"
+#include "server/lost_part.h"
 
 enum { RANKS_TOLD_MAX = 8 }; /* of one table */
 

@@ -6,12 +6,16 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/fail.h"
 #include "server/state.h"
 
 enum {
-    READS_PARKED_MAX = 256,  /* of one worker, on one chunk */
-    PUSHES_PARKED_MAX = 256, /* ... of one gradient: one of them waits, the others gave up */
+    READS_PARKED_MAX = 256,     /* of one worker, on one chunk */
+    PUSHES_PARKED_MAX = 256,    /* ... of one gradient: one of them waits, the others gave up */
+    ASKED_BYTES_MAX = 64 << 20, /* ids of rows that one worker's requests keep */
 };
 
 /* The request of the session's current frame. */
@@ -31,6 +35,7 @@ asked_by(const struct session *session, const struct chunk *chunk)
         .after = chunk->clock.version,
         .early = push && psi_spec_synchronous(&chunk->table->spec) &&
                  (frame->step > chunk->clock.version || chunk->adopting != NULL),
+        .asked = {.ids = (const void *)session->rows.asked_ids, .count = session->rows.asked},
     };
 }
 
@@ -47,6 +52,38 @@ asked_chunk(const struct session *session, struct chunk **chunk_p, struct psd_er
                         psi_frame_type_name(frame->type), frame->chunk, frame->table);
     }
     return PSD_OK;
+}
+
+/* Ids of rows lie where the frame came in: a request that waits keeps its own. */
+static psd_status
+keep_asked(struct lane *lane, struct parked *parked, struct psd_error *err)
+{
+    const size_t bytes = parked->asked.count * sizeof(uint64_t);
+    struct copies *copies = &lane->copies[parked->sender];
+    uint64_t *ids;
+
+    if (bytes == 0) {
+        return PSD_OK;
+    }
+    ids = malloc(bytes);
+    if (ids == NULL || copies->asked_bytes + bytes > ASKED_BYTES_MAX) {
+        free(ids);
+        return psi_fail(err, PSD_ERR_BUSY, "worker %u: more than %d MiB of ids wait here",
+                        parked->sender, ASKED_BYTES_MAX >> 20);
+    }
+    memcpy(ids, parked->asked.ids, bytes);
+    parked->asked.ids = ids;
+    copies->asked_bytes += bytes;
+    return PSD_OK;
+}
+
+static void
+let_go_of_asked(struct lane *lane, struct parked *parked)
+{
+    if (parked->asked.count > 0) {
+        lane->copies[parked->sender].asked_bytes -= parked->asked.count * sizeof(uint64_t);
+        free((void *)(uintptr_t)parked->asked.ids);
+    }
 }
 
 static bool
@@ -86,11 +123,13 @@ static psd_status
 keep(struct chunk *chunk, const struct session *session, const struct parked *asked,
      struct psd_error *err)
 {
+    struct lane *lane = session->lane;
     struct parked *parked;
+    psd_status status;
 
     if (chunk->parked_count >= READS_PARKED_MAX && !is_push(asked) &&
         reads_of(chunk, asked->sender) >= READS_PARKED_MAX) {
-        answer_status(session->lane, asked->sender, asked->request, chunk, PSD_ERR_BUSY,
+        answer_status(lane, asked->sender, asked->request, chunk, PSD_ERR_BUSY,
                       "too many reads of this worker wait for one chunk");
         return PSD_OK;
     }
@@ -101,12 +140,17 @@ keep(struct chunk *chunk, const struct session *session, const struct parked *as
                         chunk->table->spec.name, chunk->index, asked->rank,
                         (unsigned long long)asked->step);
     }
-    parked = psi_pool_take(&session->lane->parked);
+    parked = psi_pool_take(&lane->parked);
     if (parked == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "worker %u: no memory for a request",
                         asked->sender);
     }
     *parked = *asked;
+    status = keep_asked(lane, parked, err);
+    if (status != PSD_OK) {
+        psi_pool_give(&lane->parked, parked);
+        return status;
+    }
     *chunk->parked_end = parked;
     chunk->parked_end = &parked->next;
     chunk->parked_count++;
@@ -139,6 +183,13 @@ pull_arrived(struct session *session, struct psd_error *err)
     struct chunk *chunk = NULL;
     psd_status status = asked_chunk(session, &chunk, err);
 
+    if (status == PSD_OK && psi_spec_is_sparse(&chunk->table->spec) !=
+                                psi_frame_is_sparse(session->guest.inbox.frame.type)) {
+        status =
+            psi_fail(err, PSD_ERR_PROTOCOL, "%s of table %s, which is %ssparse",
+                     psi_frame_type_name(session->guest.inbox.frame.type), chunk->table->spec.name,
+                     psi_spec_is_sparse(&chunk->table->spec) ? "" : "not ");
+    }
     if (status == PSD_OK && session->guest.inbox.meta.has_part) {
         status = psi_fail(err, PSD_ERR_PROTOCOL, "%s of part %u: parts are not read one by one",
                           psi_frame_type_name(session->guest.inbox.frame.type),
@@ -157,6 +208,7 @@ unpark(struct lane *lane, struct chunk *chunk, struct parked **link)
         chunk->parked_end = link;
     }
     chunk->parked_count--;
+    let_go_of_asked(lane, parked);
     psi_pool_give(&lane->parked, parked);
 }
 

@@ -86,6 +86,10 @@ push_target(const struct session *session, struct chunk **chunk_p, struct psd_er
                         psi_frame_type_name(frame->type), frame->chunk, table->spec.name,
                         frame->level, push_rank(session));
     }
+    if (psi_spec_is_sparse(&table->spec) || psi_frame_is_sparse(frame->type)) {
+        *chunk_p = chunk;
+        return rows_target(session, chunk, err);
+    }
     form = push_form(session, chunk);
     count = (frame->flags & PSI_FLAG_EMPTY) != 0 ? 0 : form.numbers;
     if (!psi_codec_fits(psi_codec_find(frame->codec), form.dtype, count, frame->payload_bytes) ||
@@ -119,15 +123,15 @@ admit(const struct session *session, const struct chunk *chunk)
                                push_end(session), frame->step);
 }
 
-/* A gradient on loan is added where it is, if the numbers in it are where numbers may be, and if
- * its worker can do without a copy it has made for us until the round closes. */
+/* A gradient on loan is added where it is, if the numbers in it are where numbers may be (ids must not
+ * change after they were looked at), and if its worker can do without a copy it has made for us until the round closes. */
 static bool
 may_keep(const struct session *session, const struct chunk *chunk, const struct psi_sink *sink)
 {
     const struct copies *copies = &session->lane->copies[session->rank];
     const uint32_t bytes = session->guest.inbox.frame.payload_bytes;
 
-    return sink->lent != NULL &&
+    return sink->lent != NULL && !psi_spec_is_sparse(&chunk->table->spec) &&
            (uintptr_t)sink->lent % psi_dtype_bytes(push_form(session, chunk).dtype) == 0 &&
            (sink->stays || (copies->count < PSI_COPIES_KEPT_MAX &&
                             copies->bytes + bytes <= PSI_COPIES_KEPT_BYTES_MAX));
@@ -147,7 +151,10 @@ push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *er
     }
     sink_p->into = NULL;
     if (admit(session, chunk) != PSI_ADMIT_COUNT) {
-        return PSD_OK;
+        /* Which rows it asks for is in there, and is answered all the same. */
+        return session->guest.inbox.frame.type == PSI_FRAME_SPARSE_PUSH_PULL
+                   ? psi_inbox_body(&session->guest.inbox, sink_p, err)
+                   : PSD_OK;
     }
     if (may_keep(session, chunk, sink_p)) {
         session->receiving = slot_take(&lane->pool, 0);
@@ -171,6 +178,21 @@ push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *er
     return PSD_OK;
 }
 
+/* How many gradients the session's current frame brings: 0 if it says that it adds nothing. */
+static uint32_t
+gradients_in(const struct session *session)
+{
+    const struct psi_frame *frame = &session->guest.inbox.frame;
+
+    if (psi_frame_is_sparse(frame->type)) {
+        return session->rows.gradients;
+    }
+    if ((frame->flags & PSI_FLAG_EMPTY) != 0) {
+        return 0;
+    }
+    return session->guest.inbox.meta.has_node ? session->guest.inbox.meta.node_leaves : 1;
+}
+
 /* A gradient joins the open round, and its sender, whose request is kept,
  * waits for the end of it. */
 static void
@@ -182,9 +204,7 @@ hold(struct session *session, struct chunk *chunk, struct slot *slot)
     slot->rank = push_rank(session);
     slot->end = push_end(session);
     slot->sender = session->rank;
-    slot->leaves = (frame->flags & PSI_FLAG_EMPTY) != 0 ? 0
-                   : session->guest.inbox.meta.has_node ? session->guest.inbox.meta.node_leaves
-                                                        : 1;
+    slot->leaves = gradients_in(session);
     /* A PUSH is told no result: it holds nobody up. */
     slot->wants_value = psi_frame_wants_value(frame->type);
     slot->holds =
@@ -220,7 +240,7 @@ apply_alone(struct session *session, struct chunk *chunk, struct slot *slot)
     const struct psi_frame *frame = &session->guest.inbox.frame;
     const struct leaf leaf = {
         .rank = session->rank, .is_sum = slot->is_sum, .data = slot->gradient};
-    const bool empty = (frame->flags & PSI_FLAG_EMPTY) != 0;
+    const bool empty = gradients_in(session) == 0;
     const struct closed_round alone = {
         .step = frame->step,
         .leaves = &leaf,
@@ -259,6 +279,14 @@ decode(const struct session *session, const struct chunk *chunk, struct slot *sl
     struct store_form form;
     struct psi_decoded decoded;
 
+    if (psi_frame_is_sparse(frame->type)) {
+        slot->is_sum = false;
+        slot->rows = (struct store_rows){.ids = (const void *)session->rows.ids,
+                                         .rows = session->rows.rows,
+                                         .count = session->rows.pushed};
+        slot->gradient = (const void *)&slot->rows;
+        return PSD_OK;
+    }
     slot->is_sum = frame->level > 0;
     if ((frame->flags & PSI_FLAG_EMPTY) != 0) {
         return PSD_OK;
@@ -378,6 +406,7 @@ decline(const struct session *session, struct chunk *chunk, enum psi_admission a
 psd_status
 push_arrived(struct session *session, struct psd_error *err)
 {
+    struct lane *lane = session->lane;
     struct slot *slot = session->receiving;
     struct chunk *chunk = NULL;
     enum psi_admission admission;
@@ -391,6 +420,7 @@ push_arrived(struct session *session, struct psd_error *err)
     if (admission == PSI_ADMIT_COUNT) {
         return count_it(session, chunk, slot, err);
     }
-    slot_give(&session->lane->pool, slot);
-    return decline(session, chunk, admission, err);
+    status = decline(session, chunk, admission, err);
+    slot_give(&lane->pool, slot); /* it may have said which rows are asked for */
+    return status;
 }

@@ -15,6 +15,35 @@
 #include "base/exit_code.h"
 #include "base/fail.h"
 #include "server/state.h"
+#include "shard/shard.h"
+
+/* Gradients were finite, and what they make is not; or there is no room for it. */
+static void
+change_failed(struct lane *lane, const struct chunk *chunk, int64_t bad,
+              const struct store_trouble *trouble)
+{
+    const struct psi_spec *spec = &chunk->table->spec;
+    const bool narrow = psi_dtype_bytes(spec->dtype) == 2;
+    const char *made = narrow && spec->use == PSD_USE_UPDATE ? ", or the value it makes," : "";
+    char where[64];
+    char text[PSI_TEXT_MAX];
+
+    if (bad == STORE_NO_ROOM) {
+        lane_fail_job(lane, trouble->why.status, PSI_EXIT_NO_ROOM, trouble->why.text);
+        return;
+    }
+    if (bad == STORE_BAD_ROW) {
+        snprintf(where, sizeof(where), "of id %llu", (unsigned long long)trouble->id);
+    } else {
+        snprintf(where, sizeof(where), "at index %llu",
+                 (unsigned long long)(psi_chunk_first(chunk->index) + (uint64_t)bad));
+    }
+    snprintf(text, sizeof(text),
+             "table %s: the gradients of update %llu are finite, but %s their sum%s is not%s%s",
+             spec->name, (unsigned long long)chunk->updates, where, made, narrow ? " in " : "",
+             narrow ? psi_dtype_name(spec->dtype) : "");
+    lane_fail_job(lane, PSD_ERR_NOT_FINITE, PSI_EXIT_NOT_FINITE, text);
+}
 
 /* Adds the leaves, applies the rule, makes the result the chunk's value. False: the job failed. */
 bool
@@ -24,15 +53,18 @@ chunk_update(struct lane *lane, struct chunk *chunk, const struct closed_round *
     const struct psi_spec *spec = &chunk->table->spec;
     const uint32_t to = chunk->table->retain ? 1 - chunk->current : chunk->current;
     struct store *store = chunk->table->store;
+    struct store_trouble trouble;
     const struct store_change change = {
         .leaves = round->leaves,
         .leaf_count = round->leaf_count,
         .divisor = spec->reduce == PSD_REDUCE_MEAN && count > 1 ? count : 0,
         .update = chunk->updates + 1,
+        .step = round->step,
         .from = chunk->current,
         .to = to,
         .sum_out =
             round->parcel != NULL && round->leaf_count > 0 ? parcel_sum(round->parcel) : NULL,
+        .trouble = &trouble,
         .scratch = lane->scratch,
     };
     int64_t bad;
@@ -41,17 +73,10 @@ chunk_update(struct lane *lane, struct chunk *chunk, const struct closed_round *
     bad = spec->count < PSI_METRIC_TIMED ? store->ops->apply(store, chunk->place, &change)
                                          : timed_apply(lane, chunk, &change);
     if (bad != STORE_OK) {
-        const bool narrow = psi_dtype_bytes(spec->dtype) == 2;
-        char text[PSI_TEXT_MAX];
-
-        snprintf(text, sizeof(text),
-                 "table %s: the gradients of update %llu are finite, but at index %llu their sum%s "
-                 "is not%s%s",
-                 spec->name, (unsigned long long)chunk->updates,
-                 (unsigned long long)(psi_chunk_first(chunk->index) + (uint64_t)bad),
-                 narrow && spec->use == PSD_USE_UPDATE ? ", or the value it makes," : "",
-                 narrow ? " in " : "", narrow ? psi_dtype_name(spec->dtype) : "");
-        lane_fail_job(lane, PSD_ERR_NOT_FINITE, PSI_EXIT_NOT_FINITE, text);
+        change_failed(lane, chunk, bad, &trouble);
+        return false;
+    }
+    if (psi_spec_is_sparse(spec) && !table_may_stay(lane, chunk->table)) {
         return false;
     }
     chunk->current = to;

@@ -74,6 +74,9 @@ on_head(struct psi_guest *guest, struct psi_sink *sink_p, struct psd_error *err)
         return mirror_sink(session, sink_p, err);
     }
     switch (guest->inbox.frame.type) {
+    case PSI_FRAME_SPARSE_PUSH:
+    case PSI_FRAME_SPARSE_PUSH_PULL:
+        return push_sink(session, sink_p, err);
     case PSI_FRAME_PUSH:
     case PSI_FRAME_PUSH_PULL:
         return is_result(guest) ? result_sink(session, sink_p, err)
@@ -86,6 +89,7 @@ on_head(struct psi_guest *guest, struct psi_sink *sink_p, struct psd_error *err)
     case PSI_FRAME_ADOPT:
     case PSI_FRAME_GOT:
     case PSI_FRAME_SHARE_PULL:
+    case PSI_FRAME_SPARSE_PULL:
     case PSI_FRAME_ACK: /* why a worker does not give its state */
         return psi_inbox_body(&guest->inbox, sink_p, err);
     default:
@@ -184,6 +188,11 @@ dispatch(struct session *session, void *payload, size_t bytes, struct psd_error 
     case PSI_FRAME_PULL:
     case PSI_FRAME_STATE_PULL:
         return pull_arrived(session, err);
+    case PSI_FRAME_SPARSE_PUSH:
+    case PSI_FRAME_SPARSE_PUSH_PULL:
+        return rows_push_arrived(session, payload, bytes, err);
+    case PSI_FRAME_SPARSE_PULL:
+        return rows_pull_arrived(session, payload, bytes, err);
     case PSI_FRAME_INIT:
     case PSI_FRAME_STATE_PUSH:
         return load_arrived(session, payload, err);

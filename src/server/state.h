@@ -20,6 +20,7 @@
 #include "server/pair_state.h"
 #include "store/store.h"
 #include "store/sum.h"
+#include "wire/rows.h"
 
 struct adopting;
 struct adoption;
@@ -37,21 +38,24 @@ struct slot {
     const uint8_t *gradient; /* data, or where its worker has it */
     struct psi_loan *loan;   /* then; or NULL */
     uint32_t size_class;
-    uint32_t rank;       /* whose it is; of a node of the tree: its first */
-    uint32_t end;        /* the rank behind the last one of it */
-    uint32_t sender;     /* who brought it: the rank itself, or another worker of its host */
-    uint32_t leaves;     /* gradients in it; 0: present, adding nothing */
-    bool is_sum;         /* in f32 (f64), whatever the table's type */
-    bool wants_value;    /* its sender is answered with the result ... */
-    bool holds;          /* ... and cannot show it when it has gone on: it holds it (hold.c) */
-    uint32_t cost;       /* bytes as the window counts them */
-    uint32_t copy_bytes; /* on loan, and a copy that its sender made for us */
+    uint32_t rank;          /* whose it is; of a node of the tree: its first */
+    uint32_t end;           /* the rank behind the last one of it */
+    uint32_t sender;        /* who brought it: the rank itself, or another worker of its host */
+    uint32_t leaves;        /* gradients in it; 0: present, adding nothing */
+    bool is_sum;            /* in f32 (f64), whatever the table's type */
+    struct store_rows rows; /* sparse tables: what data brings; gradient is this */
+    bool wants_value;       /* its sender is answered with the result ... */
+    bool holds;             /* ... and cannot show it when it has gone on: it holds it (hold.c) */
+    uint32_t cost;          /* bytes as the window counts them */
+    uint32_t copy_bytes;    /* on loan, and a copy that its sender made for us */
 };
 
-/* What a worker has lent us of copies: not for ever, see struct psi_loan. */
+/* What a worker has lent us of copies: not for ever, see struct psi_loan. And how many bytes of ids
+ * its requests have that wait. */
 struct copies {
     uint32_t count;
     uint64_t bytes;
+    uint64_t asked_bytes;
 };
 
 enum {
@@ -75,9 +79,10 @@ struct parked {
     uint32_t request;
     uint8_t type; /* PUSH, PULL, PUSH_PULL, STATE_PULL */
     uint16_t flags;
-    uint64_t step;  /* of the push, or of the pull */
-    uint64_t after; /* tables without rounds: the version that has to be committed first */
-    bool early;     /* a push to a round that is not open yet: asked for again when it is */
+    uint64_t step;           /* of the push, or of the pull */
+    uint64_t after;          /* tables without rounds: the version that has to be committed first */
+    struct store_rows asked; /* sparse tables: which rows; once it is kept, the ids are its own */
+    bool early; /* a push to a round that is not open yet: asked for again when it is */
 };
 
 /*
@@ -209,6 +214,7 @@ struct session {
     struct lane *lane;
     uint32_t rank;
     struct slot *receiving;      /* a gradient on its way in */
+    struct psi_rows rows;        /* of the frame that is being heard, if it is of a sparse table */
     struct relay *relays;        /* SHARE_PULLs passed on to this worker */
     struct result_list releases; /* to be told of with the next turn, ... */
     struct result_list asks;     /* ... to be asked for */
@@ -387,11 +393,23 @@ struct table *table_find(const struct lane *lane, uint32_t id);
 struct chunk *table_chunk(const struct table *table, uint32_t index);
 struct store_piece chunk_part(const struct chunk *chunk, unsigned part); /* as it is now */
 struct store_piece chunk_last_value(const struct chunk *chunk); /* before it; none: not kept */
+/* False: it has taken more memory than the lane may use, and the job has failed. */
+bool table_may_stay(struct lane *lane, struct table *table);
 psd_status table_open(struct lane *lane, const struct psi_table_info *info, struct psd_error *err);
 void table_drop(struct lane *lane, uint32_t id);
 void tables_destroy(struct lane *lane);
 void tables_prepare(struct lane *lane);           /* does some of the work, if there is any */
 bool tables_want_a_turn(const struct lane *lane); /* there is more that can be done now */
+
+/* rows.c */
+psd_status rows_target(const struct session *session, const struct chunk *chunk,
+                       struct psd_error *err);
+psd_status rows_pull_arrived(struct session *session, const void *payload, size_t bytes,
+                             struct psd_error *err);
+psd_status rows_push_arrived(struct session *session, const void *payload, size_t bytes,
+                             struct psd_error *err);
+void rows_answer(struct lane *lane, const struct chunk *chunk, const struct parked *parked,
+                 uint32_t buffer);
 
 /* pushes.c */
 psd_status push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err);
@@ -464,22 +482,6 @@ bool adopt_version(const struct lane *lane, const struct chunk *chunk, uint32_t 
 bool adopt_knows_all(const struct lane *lane, uint32_t rank);
 void adopt_describe(const struct lane *lane, const struct chunk *chunk, char *text, size_t size);
 
-/* lost_part.c */
-/* Chunks of a table that are in one step, and may lack what somebody gave who has left. */
-struct lost_part {
-    uint64_t step;
-    uint64_t chunks;
-};
-
-enum { LOST_STEPS_MAX = 4 }; /* chunks of one table are no further apart */
-
-void lost_part_add(struct lost_part parts[LOST_STEPS_MAX], uint64_t step); /* one more chunk */
-/* Counts how many it was asked to tell: of some ranks for each table, ... */
-void lost_part_tell(const struct lane *lane, const struct table *table, uint32_t rank,
-                    struct lost_part part, uint32_t *told);
-/* ... of the others how many they are. */
-void lost_part_tell_rest(const struct lane *lane, const struct table *table, uint32_t told);
-
 /* stall.c */
 void want_look(struct lane *lane, uint64_t now_ns);
 uint64_t want_next_ns(const struct lane *lane);
@@ -505,6 +507,8 @@ bool parked_push(const struct chunk *chunk, uint32_t rank);
 bool request_answered(struct lane *lane, struct chunk *chunk, const struct parked *parked);
 void answer_status(struct lane *lane, uint32_t rank, uint32_t request, const struct chunk *chunk,
                    psd_status status, const char *text);
+struct psi_frame value_frame(const struct lane *lane, const struct chunk *chunk,
+                             const struct parked *parked);
 void answer_too_early(struct lane *lane, uint32_t rank, uint32_t request, const struct chunk *chunk,
                       uint64_t step);
 void ask_again(struct lane *lane, const struct chunk *chunk, const struct parked *push);

@@ -10,12 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/exit_code.h"
 #include "base/fail.h"
 #include "rpc/post.h"
 #include "server/source.h"
 #include "server/state.h"
 #include "shard/shard.h"
 #include "store/dense/dense.h"
+#include "store/sparse/kind.h"
+#include "table/places.h"
 
 enum {
     PREPARE_BYTES = 1 << 20, /* per turn of the loop: on a busy machine that may take long */
@@ -121,13 +124,14 @@ table_place(struct lane *lane, struct table *table, struct psi_loads *loads, uin
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for the places of %llu chunks",
                         table->spec.name, (unsigned long long)chunks);
     }
-    psi_shard_place(loads, table->spec.count, psi_dtype_bytes(table->spec.dtype), places);
+    psi_table_place(&table->spec, psi_dtype_bytes(table->spec.dtype), loads, places);
     *elements_p = 0;
     for (uint64_t i = 0; i < chunks; i++) {
         table->local[i] = UINT32_MAX;
         if (places[i] == place) {
             table->local[i] = (uint32_t)table->chunk_count++;
-            *elements_p += psi_chunk_elements(table->spec.count, i);
+            *elements_p +=
+                psi_spec_is_sparse(&table->spec) ? 0 : psi_chunk_elements(table->spec.count, i);
         }
     }
     free(places);
@@ -183,6 +187,29 @@ fail_without_room(const struct lane *lane, const struct table *table, uint64_t b
                     lanes > 1 ? ", of which each lane has an equal share" : "");
 }
 
+/* Rows come with their gradients. */
+bool
+table_may_stay(struct lane *lane, struct table *table)
+{
+    const uint64_t before = table->bytes;
+    struct psd_error err;
+
+    table->bytes = table->store->bytes + bookkeeping_bytes(lane, table);
+    count_memory(lane, table->bytes - before);
+    if (lane->memory_used <= lane->config.memory_max) {
+        return true;
+    }
+    psi_fail(&err, PSD_ERR_TOO_BIG,
+             "table %s: server %u has no room for more rows: they take %llu MiB, and all tables "
+             "%llu of %llu MiB (setting memory_max_mib%s)",
+             table->spec.name, lane->config.server, (unsigned long long)(table->bytes >> 20),
+             (unsigned long long)(lane->memory_used >> 20),
+             (unsigned long long)(lane->config.memory_max >> 20),
+             lane->config.lanes > 1 ? ", of which this lane has an equal share" : "");
+    lane_fail_job(lane, err.status, PSI_EXIT_NO_ROOM, err.text);
+    return false;
+}
+
 static psd_status
 table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct psd_error *err)
 {
@@ -194,7 +221,8 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
         .shared = wants_segment(lane, table),
         .level = lane->config.kernel,
     };
-    const uint64_t bytes = store_dense.bytes(&layout) + bookkeeping_bytes(lane, table);
+    const struct store_ops *kind = psi_spec_is_sparse(&table->spec) ? &store_sparse : &store_dense;
+    const uint64_t bytes = kind->bytes(&layout) + bookkeeping_bytes(lane, table);
     const uint64_t cells = table->chunk_count * lane->rows;
     uint32_t rank;
     uint64_t step;
@@ -231,7 +259,7 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for %llu chunks",
                         table->spec.name, (unsigned long long)table->chunk_count);
     }
-    status = store_dense.create(&layout, &table->store, err);
+    status = kind->create(&layout, &table->store, err);
     if (status != PSD_OK) {
         return status;
     }
@@ -342,9 +370,9 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
                         "table %s: what server %u had of it was lost, and is not made anew",
                         info->spec.name, lane->config.server);
     }
-    if (psi_chunk_count(info->spec.count) > PSI_CHUNKS_MAX) {
+    if (psi_table_chunks(&info->spec, &loads) > PSI_CHUNKS_MAX) {
         return psi_fail(err, PSD_ERR_TOO_BIG, "table %s: %llu chunks, at most %d", info->spec.name,
-                        (unsigned long long)psi_chunk_count(info->spec.count), PSI_CHUNKS_MAX);
+                        (unsigned long long)psi_table_chunks(&info->spec, &loads), PSI_CHUNKS_MAX);
     }
     table = calloc(1, sizeof(*table));
     if (table == NULL) {
@@ -352,7 +380,7 @@ table_open(struct lane *lane, const struct psi_table_info *info, struct psd_erro
     }
     table->id = info->id;
     table->spec = info->spec;
-    table->chunks_in_all = psi_chunk_count(info->spec.count);
+    table->chunks_in_all = psi_table_chunks(&info->spec, &loads);
     table->first_step = info->step;
     table->is_late = joins_others(lane, info->spec.backup_workers);
     table->is_remade = is_remade;

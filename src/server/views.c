@@ -13,6 +13,7 @@
 #include "base/fail.h"
 #include "rpc/follow_view.h"
 #include "rpc/post.h"
+#include "server/lost_part.h"
 #include "server/state.h"
 
 #define MS_NS UINT64_C(1000000)

@@ -288,7 +288,7 @@ psi_merge_publish(const struct psi_merge *merge, psd_dtype dtype, uint32_t width
     for (size_t i = 0; i < merge->count; i++) {
         const void *sum = merge->sums + i * width;
         void *to = (char *)rows + i * row_bytes;
-        float divided[PSI_WIDTH_MAX] PSI_UNINITIALIZED;
+        float divided[PSD_WIDTH_MAX] PSI_UNINITIALIZED;
 
         if (divisor > 1) {
             psi_divide_by(kernels->f32, divided, sum, divisor, width);

@@ -1,6 +1,6 @@
 /*
  * store.h - how the numbers of a table are kept on a lane: one struct store_ops for each kind of
- * table (dense/).
+ * table (dense/, sparse/).
  *
  * A lane knows rounds, versions and who may hear of what; a store knows numbers. The lane names a
  * chunk by its place among those that it has of the table, from 0 on, and a version of its value by
@@ -53,21 +53,39 @@ struct store_piece {
     size_t bytes;
 };
 
+/* Rows of a sparse table by id, in the order of psi_bucket_mix(), each id once: what `data` of a leaf
+ * is there. */
+struct store_rows {
+    const uint64_t *ids;
+    const void *rows; /* any alignment; in the table's type */
+    uint32_t count;
+};
+
+/* Why a change came to nothing. */
+struct store_trouble {
+    uint64_t id;          /* STORE_BAD_ROW: whose sum is not finite */
+    struct psd_error why; /* STORE_NO_ROOM */
+};
+
 /* Gradients that meet, and what they change. */
 struct store_change {
     const struct leaf *leaves; /* by rising rank; may be empty */
     uint32_t leaf_count;
     uint32_t divisor; /* the sum is divided by it; 0: not divided */
     uint64_t update;  /* number of this update of the chunk, from 1 */
+    uint64_t step;    /* of the round, or of the one gradient */
     uint32_t from;    /* the buffer with the value before ... */
     uint32_t to;      /* ... and that of the value after: the same one, or the other */
     void *sum_out;    /* (optional) gets the sum, as the sum of several workers' gradients comes */
     bool was_checked; /* the sum: another lane has applied it */
-    void *scratch;    /* STORE_SCRATCH_BYTES, 64-byte aligned, the caller's own */
+    struct store_trouble *trouble;
+    void *scratch; /* STORE_SCRATCH_BYTES, 64-byte aligned, the caller's own */
 };
 
 enum {
     STORE_OK = -1,
+    STORE_BAD_ROW = -2,
+    STORE_NO_ROOM = -3, /* for more rows: the table is of no use any more */
     /* Room for the sum of a chunk in f64, and for partial sums of a block of it. */
     STORE_SCRATCH_BYTES = PSD_CHUNK_ELEMENTS * 8 + 80 * 1024,
 };
@@ -92,8 +110,9 @@ struct store_ops {
     /* What a gradient of the chunk must be; or the sum of several workers'. */
     struct store_form (*sink)(const struct store *store, uint64_t chunk, bool is_sum);
 
-    /* Adds the leaves and changes the chunk. Returns STORE_OK, or the number in the chunk of an
-     * element that is not finite, where the table forbids that: then the job is over. */
+    /* Adds the leaves and changes the chunk. Returns STORE_OK, or why the job is over: the number in
+     * the chunk of an element that is not finite, where the table forbids that; or STORE_* of a
+     * sparse table. It may take more memory: store->bytes says so. */
     int64_t (*apply)(struct store *store, uint64_t chunk, const struct store_change *change);
 
     /* The value in that buffer: sent from where it lies. */
@@ -105,6 +124,11 @@ struct store_ops {
 
     /* The value in that buffer came from outside: what follows from it is made anew. */
     void (*value_loaded)(struct store *store, uint64_t chunk, uint32_t buffer);
+
+    /* Sparse tables, which are not read otherwise: writes the rows of these ids, as they are in that
+     * buffer, into rows->rows. */
+    void (*lookup)(struct store *store, uint64_t chunk, uint32_t buffer,
+                   const struct store_rows *asked, void *rows);
 };
 
 #endif

@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 #include "base/fail.h"
-#include "table/spec.h"
+#include "table/rule.h"
 
 enum { STEPS = 1024, COUNTERS_LEAST = 1024, COUNTERS_MOST = 1 << 24 };
 
@@ -61,15 +61,15 @@ psi_row_policy_fill(struct psi_row_policy *policy, uint32_t bucket_bits)
 }
 
 static psd_status
-check_type(const struct psi_spec *spec, struct psd_error *err)
+check_type(const struct psi_row_subject *spec, struct psd_error *err)
 {
     if (spec->dtype == PSD_F64) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "sparse table %s: dtype f64, expected f32, f16 or bf16", spec->name);
     }
-    if (spec->count < 1 || spec->count > PSI_WIDTH_MAX) {
+    if (spec->count < 1 || spec->count > PSD_WIDTH_MAX) {
         return psi_fail(err, PSD_ERR_INVALID, "sparse table %s: width %llu, expected 1 to %d",
-                        spec->name, (unsigned long long)spec->count, PSI_WIDTH_MAX);
+                        spec->name, (unsigned long long)spec->count, PSD_WIDTH_MAX);
     }
     if (spec->init == PSD_INIT_RANK0) {
         return psi_fail(err, PSD_ERR_INVALID,
@@ -81,16 +81,17 @@ check_type(const struct psi_spec *spec, struct psd_error *err)
 }
 
 static psd_status
-check_rules(const struct psi_row_policy *policy, const struct psi_spec *spec, struct psd_error *err)
+check_rules(const struct psi_row_policy *policy, const struct psi_row_subject *spec,
+            struct psd_error *err)
 {
-    if (policy->row_wise && spec->rule.rule != PSD_RULE_ADAGRAD) {
+    if (policy->row_wise && spec->rule != PSD_RULE_ADAGRAD) {
         return psi_fail(err, PSD_ERR_INVALID, "sparse table %s: row_wise with rule %s: not used",
-                        spec->name, psi_rule_name(spec->rule.rule));
+                        spec->name, psi_rule_name(spec->rule));
     }
-    if (policy->group_lasso != 0 && spec->rule.rule != PSD_RULE_FTRL) {
+    if (policy->group_lasso != 0 && spec->rule != PSD_RULE_FTRL) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "sparse table %s: group_lasso %g with rule %s: not used", spec->name,
-                        policy->group_lasso, psi_rule_name(spec->rule.rule));
+                        policy->group_lasso, psi_rule_name(spec->rule));
     }
     if (!(policy->group_lasso >= 0 && policy->group_lasso <= FLT_MAX) ||
         (policy->group_lasso != 0 && policy->group_lasso < FLT_MIN)) {
@@ -102,7 +103,7 @@ check_rules(const struct psi_row_policy *policy, const struct psi_spec *spec, st
 }
 
 static psd_status
-check_admission(const struct psi_row_policy *policy, const struct psi_spec *spec,
+check_admission(const struct psi_row_policy *policy, const struct psi_row_subject *spec,
                 struct psd_error *err)
 {
     const uint32_t counters = policy->admit_counters;
@@ -137,7 +138,7 @@ check_admission(const struct psi_row_policy *policy, const struct psi_spec *spec
 }
 
 static psd_status
-check_eviction(const struct psi_row_policy *policy, const struct psi_spec *spec,
+check_eviction(const struct psi_row_policy *policy, const struct psi_row_subject *spec,
                struct psd_error *err)
 {
     const bool swept = policy->idle_steps != 0 || policy->norm_min != 0;
@@ -165,7 +166,7 @@ check_eviction(const struct psi_row_policy *policy, const struct psi_spec *spec,
 }
 
 psd_status
-psi_row_policy_check(const struct psi_row_policy *policy, const struct psi_spec *spec,
+psi_row_policy_check(const struct psi_row_policy *policy, const struct psi_row_subject *spec,
                      struct psd_error *err)
 {
     psd_status status = check_type(spec, err);

@@ -15,7 +15,7 @@
 
 #include <psd/psd.h>
 
-enum { PSI_WIDTH_MAX = 4096, PSI_ADMIT_AFTER_MAX = 255 };
+enum { PSI_ADMIT_AFTER_MAX = 255 };
 
 /* What happens to a new row when its bucket is full (capacity_rows). */
 enum psi_full {
@@ -47,11 +47,18 @@ struct psi_row_policy {
 /* Replaces every 0 that stands for a default. */
 void psi_row_policy_fill(struct psi_row_policy *policy, uint32_t bucket_bits);
 
-struct psi_spec;
+/* What else of a table matters to it. */
+struct psi_row_subject {
+    const char *name;
+    psd_dtype dtype;
+    uint64_t count; /* numbers of a row */
+    psd_rule rule;
+    psd_init init;
+};
 
-/* Does it make sense, defaults filled in, with this type, width (spec->count), rule and init? */
-psd_status psi_row_policy_check(const struct psi_row_policy *policy, const struct psi_spec *spec,
-                                struct psd_error *err);
+/* Does it make sense, defaults filled in, for this table? psi_spec_check_rows() asks. */
+psd_status psi_row_policy_check(const struct psi_row_policy *policy,
+                                const struct psi_row_subject *spec, struct psd_error *err);
 
 /* NULL when equal; else the name of the first field that differs. */
 const char *psi_row_policy_difference(const struct psi_row_policy *a,

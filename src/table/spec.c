@@ -14,9 +14,10 @@
 
 #include "base/args.h"
 #include "base/fail.h"
+#include "shard/bucket.h"
 #include "table/rule_args.h"
 
-enum { PRIORITY_MAX = 255 };
+enum { PRIORITY_MAX = 255, ROWS_FOR_BUCKETS = 1 << 18 };
 
 #define TABLE_BYTES_MAX (UINT64_C(1) << 62)
 
@@ -24,6 +25,9 @@ static const char *const use_names[] = {"update", "sum"};
 static const char *const reduce_names[] = {"mean", "sum"};
 static const char *const nan_names[] = {"reject", "skip", "allow"};
 static const char *const init_names[] = {"zero", "rank0", "constant", "uniform", "normal"};
+
+_Static_assert((int)PSI_FULL_REFUSE == (int)PSD_FULL_REFUSE, "a user's word is ours");
+_Static_assert((int)PSI_FULL_OLDEST == (int)PSD_FULL_OLDEST, "likewise");
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -159,6 +163,44 @@ check_rounds(const struct psi_spec *spec, uint32_t workers, struct psd_error *er
     return PSD_OK;
 }
 
+psd_status
+psi_spec_check_rows(const struct psi_spec *spec, const struct psi_row_policy *policy,
+                    struct psd_error *err)
+{
+    const struct psi_row_subject subject = {.name = spec->name,
+                                            .dtype = spec->dtype,
+                                            .count = spec->count,
+                                            .rule = spec->rule.rule,
+                                            .init = spec->init};
+
+    return psi_row_policy_check(policy, &subject, err);
+}
+
+static psd_status
+check_sparse(const struct psi_spec *spec, struct psd_error *err)
+{
+    if (!psi_spec_is_sparse(spec)) {
+        return spec->bucket_bits == 0
+                   ? PSD_OK
+                   : psi_fail(err, PSD_ERR_INVALID, "table %s: buckets, but no width", spec->name);
+    }
+    if (spec->width > PSD_WIDTH_MAX || spec->dims != 1 || spec->count != spec->width) {
+        return psi_fail(err, PSD_ERR_INVALID, "sparse table %s: width %u, expected 1 to %d",
+                        spec->name, spec->width, PSD_WIDTH_MAX);
+    }
+    if (spec->bucket_bits < PSI_BUCKET_BITS_MIN || spec->bucket_bits > PSI_BUCKET_BITS_MAX) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "sparse table %s: 2^%u buckets, expected 2^%d to 2^%d", spec->name,
+                        spec->bucket_bits, PSI_BUCKET_BITS_MIN, PSI_BUCKET_BITS_MAX);
+    }
+    if (spec->use != PSD_USE_UPDATE) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "sparse table %s: use %s is not there yet: only update is", spec->name,
+                        use_names[spec->use]);
+    }
+    return psi_spec_check_rows(spec, &spec->rows, err);
+}
+
 /* A sum table holds no values: nothing to begin with, nothing to update, nothing to be late for. */
 static psd_status
 check_sum(const struct psi_spec *spec, struct psd_error *err)
@@ -222,6 +264,9 @@ psi_spec_check(const struct psi_spec *spec, uint32_t workers, struct psd_error *
     }
     if (status == PSD_OK) {
         status = check_init(spec, err);
+    }
+    if (status == PSD_OK) {
+        status = check_sparse(spec, err);
     }
     return status;
 }
@@ -300,16 +345,84 @@ psi_spec_init(struct psi_spec *spec, const struct psd_table_args *args, uint32_t
     return status;
 }
 
+/* A bucket's share of a small table would be too few rows for those that happen to be in it. */
+static uint32_t
+bucket_bits_for(uint64_t capacity_rows)
+{
+    return capacity_rows > 0 && capacity_rows < ROWS_FOR_BUCKETS ? PSI_BUCKET_BITS_MIN
+                                                                 : PSI_BUCKET_BITS;
+}
+
+psd_status
+psi_spec_init_sparse(struct psi_spec *spec, const struct psd_sparse_args *args, uint32_t workers,
+                     struct psd_error *err)
+{
+    struct psi_spec made;
+    struct psd_sparse_args given;
+    psd_status status =
+        psi_args_copy(&given, sizeof(given), args, PSI_SPARSE_ARGS_LEAST, "psd_sparse_args", err);
+    const struct psd_table_args row = {
+        .struct_size = sizeof(row),
+        .name = given.name,
+        .dtype = given.dtype,
+        .dims = 1,
+        .shape = {given.width},
+        .use = given.use,
+        .reduce = given.reduce,
+        .rule = given.rule,
+        .staleness = given.staleness,
+        .backup_workers = given.backup_workers,
+        .nan_policy = given.nan_policy,
+        .init = given.init,
+        .init_value = given.init_value,
+        .seed = given.seed,
+        .priority = given.priority,
+    };
+
+    if (status == PSD_OK && given.width == 0) {
+        status = psi_fail(err, PSD_ERR_INVALID, "sparse table: width is 0, expected 1 to %d",
+                          PSD_WIDTH_MAX);
+    }
+    if (status == PSD_OK) {
+        status = psi_spec_init(&made, &row, workers, err);
+    }
+    if (status == PSD_OK) {
+        made.width = given.width;
+        made.bucket_bits = bucket_bits_for(given.capacity_rows);
+        made.rows = (struct psi_row_policy){
+            .row_wise = given.row_wise != 0,
+            .group_lasso = given.group_lasso,
+            .admit_after = given.admit_after,
+            .admit_window = given.admit_window,
+            .admit_share = given.admit_share,
+            .capacity_rows = given.capacity_rows,
+            .full = (enum psi_full)given.full,
+            .idle_steps = given.idle_steps,
+            .norm_min = given.norm_min,
+            .sweep_every = given.sweep_every,
+        };
+        psi_row_policy_fill(&made.rows, made.bucket_bits);
+        status = psi_spec_check(&made, workers, err);
+    }
+    if (status == PSD_OK) {
+        *spec = made;
+    }
+    return status;
+}
+
 const char *
 psi_spec_difference(const struct psi_spec *a, const struct psi_spec *b)
 {
     const char *rule = psi_rule_args_difference(&a->rule, &b->rule);
+    const char *rows = psi_row_policy_difference(&a->rows, &b->rows);
     const struct {
         const char *name;
         bool equal;
     } fields[] = {
         {"name", strcmp(a->name, b->name) == 0},
+        {"sparse", psi_spec_is_sparse(a) == psi_spec_is_sparse(b)},
         {"dtype", a->dtype == b->dtype},
+        {"width", a->width == b->width},
         {"shape", a->dims == b->dims && memcmp(a->shape, b->shape, sizeof(a->shape)) == 0},
         {"use", a->use == b->use},
         {"reduce", a->reduce == b->reduce},
@@ -320,6 +433,8 @@ psi_spec_difference(const struct psi_spec *a, const struct psi_spec *b)
         {"init", a->init == b->init},
         {"init_value", a->init_value == b->init_value},
         {"seed", a->seed == b->seed},
+        {"bucket_bits", a->bucket_bits == b->bucket_bits},
+        {rows, rows == NULL},
     };
 
     for (size_t i = 0; i < COUNT(fields); i++) {
@@ -335,7 +450,8 @@ psi_spec_text(const struct psi_spec *spec, char *text, size_t size)
 {
     psi_assert(size > 0);
     text[0] = '\0';
-    psi_table_append(text, size, "%s", psi_dtype_name(spec->dtype));
+    psi_table_append(text, size, "%s%s", psi_spec_is_sparse(spec) ? "sparse " : "",
+                     psi_dtype_name(spec->dtype));
     for (uint32_t i = 0; i < spec->dims; i++) {
         psi_table_append(text, size, "%c%llu", i == 0 ? '[' : ',',
                          (unsigned long long)spec->shape[i]);

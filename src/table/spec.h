@@ -16,6 +16,7 @@
 #include <psd/psd.h>
 
 #include "table/dtype.h"
+#include "table/row_policy.h"
 #include "table/rule.h"
 
 /* Thread: immutable once made. */
@@ -34,11 +35,15 @@ struct psi_spec {
     psd_init init;
     double init_value;
     uint64_t seed;
+    uint32_t width;             /* sparse: numbers of a row, which is all that shape says; else 0 */
+    struct psi_row_policy rows; /* sparse: which rows come to be, and which go */
+    uint32_t bucket_bits;       /* sparse: its rows are in 2^bucket_bits buckets (shard/bucket.h) */
 };
 
 /* What every version of struct psd_table_args has, and of struct psd_rule_args. */
 enum {
     PSI_TABLE_ARGS_LEAST = offsetof(struct psd_table_args, use),
+    PSI_SPARSE_ARGS_LEAST = offsetof(struct psd_sparse_args, use),
     PSI_RULE_ARGS_LEAST = offsetof(struct psd_rule_args, learning_rate),
 };
 
@@ -46,14 +51,29 @@ enum {
 psd_status psi_spec_init(struct psi_spec *spec, const struct psd_table_args *args, uint32_t workers,
                          struct psd_error *err);
 
+/* Of a sparse table. */
+psd_status psi_spec_init_sparse(struct psi_spec *spec, const struct psd_sparse_args *args,
+                                uint32_t workers, struct psd_error *err);
+
 /* The same checks for a spec that came over the wire (defaults already filled in). */
 psd_status psi_spec_check(const struct psi_spec *spec, uint32_t workers, struct psd_error *err);
+
+/* Of a sparse table: is this how its rows may come to be, and go? */
+psd_status psi_spec_check_rows(const struct psi_spec *spec, const struct psi_row_policy *policy,
+                               struct psd_error *err);
 
 /* NULL when equal; else the name of the first field that differs ("shape"). */
 const char *psi_spec_difference(const struct psi_spec *a, const struct psi_spec *b);
 
 /* "f32[784,10] update sgd(learning_rate=0.1) staleness=0 ...": all that matters, on one line. */
 void psi_spec_text(const struct psi_spec *spec, char *text, size_t size);
+
+/* Rows by id; else a tensor of a fixed number of elements. */
+static inline bool
+psi_spec_is_sparse(const struct psi_spec *spec)
+{
+    return spec->width > 0;
+}
 
 static inline bool
 psi_spec_synchronous(const struct psi_spec *spec)

@@ -43,8 +43,8 @@ enum psi_frame_traits {
 
 /*
  * Every kind of frame: name, number, traits, meaning. Reserved kinds have their number and meaning
- * now, so that fail-over, sparse tables and global-norm clipping need no new version; receiving one
- * is PSD_ERR_PROTOCOL today.
+ * now, so that global-norm clipping needs no new version; receiving one is PSD_ERR_PROTOCOL
+ * today.
  */
 #define PSI_FRAME_MAP(X)                                                                           \
     /* meeting */                                                                                  \
@@ -89,9 +89,9 @@ enum psi_frame_traits {
     X(WHY, 42, PSI_KIND_CONTROL, "what is this chunk waiting for?")                                \
     X(BECAUSE, 43, PSI_KIND_CONTROL, "for this")                                                   \
     X(NORM, 44, PSI_KIND_RESERVED, "reserved: part of a global norm")                              \
-    X(SPARSE_PUSH, 45, PSI_KIND_RESERVED, "reserved")                                              \
-    X(SPARSE_PULL, 46, PSI_KIND_RESERVED, "reserved")                                              \
-    X(SPARSE_VALUE, 47, PSI_KIND_RESERVED, "reserved")                                             \
+    X(SPARSE_PUSH, 45, PSI_KIND_DATA | PSI_TRAIT_GRADIENT, "gradients of rows")                    \
+    X(SPARSE_PULL, 46, PSI_KIND_DATA | PSI_TRAIT_VALUE, "these rows, please")                      \
+    X(SPARSE_VALUE, 47, PSI_KIND_DATA, "those rows")                                               \
     X(OFFER, 48, PSI_KIND_CONTROL, "push this table to these lanes through me")                    \
     X(ROUTE, 49, PSI_KIND_CONTROL, "I do so, from this step on")                                   \
     X(REPLICATE, 50, PSI_KIND_DATA, "what changed a chunk, for its copy")                          \
@@ -122,7 +122,9 @@ enum psi_frame_traits {
     X(PART, 74, PSI_KIND_CONTROL,                                                                  \
       "a worker's part of a checkpoint is wanted; from a worker: what became of it")               \
     X(EARLIER, 75, PSI_KIND_CONTROL, "what of mine is in earlier checkpoints already")             \
-    X(GIVE_PLACE, 76, PSI_KIND_CONTROL, "hand your place over to your copy, when you can")
+    X(GIVE_PLACE, 76, PSI_KIND_CONTROL, "hand your place over to your copy, when you can")         \
+    X(SPARSE_PUSH_PULL, 77, PSI_KIND_DATA | PSI_TRAIT_GRADIENT | PSI_TRAIT_VALUE,                  \
+      "gradients of rows; and these rows, please")
 
 enum psi_frame_type {
 #define PSI_FRAME_ENUM(name, code, traits, text) PSI_FRAME_##name = code,
@@ -143,6 +145,21 @@ static inline bool
 psi_frame_wants_value(uint8_t type)
 {
     return (psi_frame_traits[type] & PSI_TRAIT_VALUE) != 0;
+}
+
+/* It asks for a value, and gives nothing for it. */
+static inline bool
+psi_frame_only_reads(uint8_t type)
+{
+    return type == PSI_FRAME_PULL || type == PSI_FRAME_SPARSE_PULL;
+}
+
+/* It is about rows of a sparse table (wire/rows.h). */
+static inline bool
+psi_frame_is_sparse(uint8_t type)
+{
+    return type == PSI_FRAME_SPARSE_PUSH || type == PSI_FRAME_SPARSE_PULL ||
+           type == PSI_FRAME_SPARSE_PUSH_PULL || type == PSI_FRAME_SPARSE_VALUE;
 }
 
 /* Flags. The low byte must be understood by the receiver; the high byte may be ignored. */

@@ -9,6 +9,7 @@
  */
 #include <string.h>
 
+#include "shard/bucket.h"
 #include "wire/pack.h"
 
 /* The numbers of a rule that are plain doubles, in the order of the wire. */
@@ -25,6 +26,9 @@
     X(clip_value)                                                                                  \
     X(decay)                                                                                       \
     X(floor)
+
+/* Added to the use of a sparse table: who does not know of these refuses it. */
+enum { USE_SPARSE = 2 };
 
 static void
 pack_rule(struct psi_pack *pack, const struct psd_rule_args *rule)
@@ -59,7 +63,7 @@ pack_spec(struct psi_pack *pack, const struct psi_spec *spec)
     for (uint32_t i = 0; i < spec->dims; i++) {
         psi_pack_u64(pack, spec->shape[i]);
     }
-    psi_pack_u8(pack, (uint8_t)spec->use);
+    psi_pack_u8(pack, (uint8_t)(spec->use + (psi_spec_is_sparse(spec) ? USE_SPARSE : 0)));
     psi_pack_u8(pack, (uint8_t)spec->reduce);
     pack_rule(pack, &spec->rule);
     psi_pack_u32(pack, spec->staleness);
@@ -97,10 +101,18 @@ check_spec(struct psi_unpack *unpack, const struct psi_spec *spec)
 static void
 unpack_spec(struct psi_unpack *unpack, struct psi_spec *spec)
 {
+    uint8_t use;
+
     psi_unpack_string(unpack, "name", spec->name, sizeof(spec->name));
     spec->dtype = psi_unpack_u8(unpack, "dtype", PSD_F32, PSD_BF16);
     unpack_shape(unpack, spec);
-    spec->use = psi_unpack_u8(unpack, "use", PSD_USE_UPDATE, PSD_USE_SUM);
+    use = psi_unpack_u8(unpack, "use", PSD_USE_UPDATE, PSD_USE_SUM + USE_SPARSE);
+    spec->use = (psd_use)(use % USE_SPARSE);
+    if (use >= USE_SPARSE && spec->count > PSD_WIDTH_MAX) {
+        psi_unpack_refuse(unpack, "shape", "rows of %llu numbers, at most %d",
+                          (unsigned long long)spec->count, PSD_WIDTH_MAX);
+    }
+    spec->width = use >= USE_SPARSE ? (uint32_t)spec->count : 0;
     spec->reduce = psi_unpack_u8(unpack, "reduce", PSD_REDUCE_MEAN, PSD_REDUCE_SUM);
     unpack_rule(unpack, &spec->rule);
     spec->staleness = psi_unpack_u32(unpack, "staleness", 0, UINT32_MAX);
@@ -109,7 +121,46 @@ unpack_spec(struct psi_unpack *unpack, struct psi_spec *spec)
     spec->init = psi_unpack_u8(unpack, "init", PSD_INIT_ZERO, PSD_INIT_NORMAL);
     spec->init_value = psi_unpack_f64(unpack, "init_value");
     spec->seed = psi_unpack_u64(unpack, "seed");
-    check_spec(unpack, spec);
+}
+
+/* What only sparse tables have, behind the rest. */
+static void
+pack_rows(struct psi_pack *pack, const struct psi_spec *spec)
+{
+    const struct psi_row_policy *rows = &spec->rows;
+
+    psi_pack_u8(pack, (uint8_t)spec->bucket_bits);
+    psi_pack_bool(pack, rows->row_wise);
+    psi_pack_f64(pack, rows->group_lasso);
+    psi_pack_u32(pack, rows->admit_after);
+    psi_pack_u32(pack, rows->admit_window);
+    psi_pack_u32(pack, rows->admit_counters);
+    psi_pack_f64(pack, rows->admit_share);
+    psi_pack_u64(pack, rows->capacity_rows);
+    psi_pack_u8(pack, (uint8_t)rows->full);
+    psi_pack_u32(pack, rows->idle_steps);
+    psi_pack_f64(pack, rows->norm_min);
+    psi_pack_u32(pack, rows->sweep_every);
+}
+
+static void
+unpack_rows(struct psi_unpack *unpack, struct psi_spec *spec)
+{
+    struct psi_row_policy *rows = &spec->rows;
+
+    spec->bucket_bits =
+        psi_unpack_u8(unpack, "bucket_bits", PSI_BUCKET_BITS_MIN, PSI_BUCKET_BITS_MAX);
+    rows->row_wise = psi_unpack_bool(unpack, "row_wise");
+    rows->group_lasso = psi_unpack_f64(unpack, "group_lasso");
+    rows->admit_after = psi_unpack_u32(unpack, "admit_after", 0, UINT32_MAX);
+    rows->admit_window = psi_unpack_u32(unpack, "admit_window", 0, UINT32_MAX);
+    rows->admit_counters = psi_unpack_u32(unpack, "admit_counters", 0, UINT32_MAX);
+    rows->admit_share = psi_unpack_f64(unpack, "admit_share");
+    rows->capacity_rows = psi_unpack_u64(unpack, "capacity_rows");
+    rows->full = psi_unpack_u8(unpack, "full", PSI_FULL_REFUSE, PSI_FULLS - 1);
+    rows->idle_steps = psi_unpack_u32(unpack, "idle_steps", 0, UINT32_MAX);
+    rows->norm_min = psi_unpack_f64(unpack, "norm_min");
+    rows->sweep_every = psi_unpack_u32(unpack, "sweep_every", 0, UINT32_MAX);
 }
 
 static void
@@ -150,6 +201,9 @@ psi_table_info_encode(struct psi_pack *pack, const struct psi_table_info *info)
     pack_spec(pack, &info->spec);
     pack_loads(pack, &info->loads);
     psi_pack_bool(pack, info->again);
+    if (psi_spec_is_sparse(&info->spec)) {
+        pack_rows(pack, &info->spec);
+    }
 }
 
 psd_status
@@ -166,5 +220,9 @@ psi_table_info_decode(const uint8_t *bytes, size_t size, struct psi_table_info *
     unpack_spec(&unpack, &info_p->spec);
     unpack_loads(&unpack, &info_p->loads);
     info_p->again = psi_unpack_bool(&unpack, "again");
+    if (psi_spec_is_sparse(&info_p->spec)) {
+        unpack_rows(&unpack, &info_p->spec);
+    }
+    check_spec(&unpack, &info_p->spec);
     return unpack.status;
 }

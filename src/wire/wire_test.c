@@ -239,14 +239,15 @@ limit_of(unsigned type)
     case 35:
     case 36:
     case 37:
+    case 45:
+    case 46:
+    case 47:
+    case 77:
     case 50:
     case 52:
     case 65:
         return 16 << 20;
     case 44:
-    case 45:
-    case 46:
-    case 47:
         return -1;
     default:
         break;
@@ -1062,6 +1063,34 @@ fill_spec(uint64_t *random, struct psi_spec *spec)
 }
 
 static void
+fill_sparse_spec(uint64_t *random, struct psi_spec *spec)
+{
+    const struct psd_rule_args rule = {.struct_size = sizeof(rule), .rule = PSD_RULE_ADAGRAD};
+    const struct psd_sparse_args args = {
+        .struct_size = sizeof(args),
+        .name = "rows",
+        .dtype = PSD_BF16,
+        .width = 1 + draw_below(random, PSD_WIDTH_MAX),
+        .rule = &rule,
+        .staleness = draw_below(random, 3),
+        .init = PSD_INIT_UNIFORM,
+        .init_value = 0.5,
+        .seed = draw(random),
+        .admit_after = 1 + draw_below(random, 255),
+        .capacity_rows = 100000 + draw_below(random, 100000),
+        .full = (psd_full)draw_below(random, 2),
+        .idle_steps = draw_below(random, 1000),
+        .norm_min = draw_below(random, 2),
+        .row_wise = (int32_t)draw_below(random, 2),
+    };
+    struct psd_error err;
+
+    if (psi_spec_init_sparse(spec, &args, PSI_RANKS_MAX, &err) != PSD_OK) {
+        fail_msg("%s", err.text);
+    }
+}
+
+static void
 fill_table_info(uint64_t *random, struct sample *sample)
 {
     struct psi_table_info *info = &sample->table_info;
@@ -1070,7 +1099,11 @@ fill_table_info(uint64_t *random, struct sample *sample)
     info->id = (uint32_t)draw(random);
     info->creator = draw_below(random, PSI_RANKS_MAX);
     info->step = draw(random);
-    fill_spec(random, &info->spec);
+    if (draw_below(random, 4) == 0) {
+        fill_sparse_spec(random, &info->spec);
+    } else {
+        fill_spec(random, &info->spec);
+    }
     loads->servers = draw_below(random, LIST);
     for (uint32_t s = 0; s < loads->servers; s++) {
         loads->places += 1 + draw_below(random, 8);

@@ -1,7 +1,7 @@
 /*
  * seeds.c - writes the first inputs of targets that read our own encodings: seeds DIRECTORY
  *
- * DIRECTORY/frame, message, handshake, shm, lane, master and client must exist. The seeds of other
+ * DIRECTORY/frame, message, rows, handshake, shm, lane, master and client must exist. The seeds of other
  * targets are files that people wrote.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -10,10 +10,14 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
+#include "shard/bucket.h"
+#include "wire/bytes.h"
 #include "wire/frame.h"
 #include "wire/message.h"
+#include "wire/rows.h"
 
 enum { SEED_BYTES_MAX = 8192 };
 
@@ -30,6 +34,45 @@ write_seed(const char *directory, const char *target, const char *name, const ui
         perror(path);
         exit(EXIT_FAILURE);
     }
+}
+
+/* Behind the four bytes that fuzz_rows.c reads: rows of two numbers, one place, 2^10 buckets. */
+static void
+write_rows_of(const char *directory, const char *name, uint32_t pushed, uint32_t asked)
+{
+    enum { HEAD = 4, ROW_BYTES = 4 };
+    uint8_t bytes[SEED_BYTES_MAX] = {1, 0, 0, 0};
+    const struct psi_rows counts = {.pushed = pushed, .asked = asked, .gradients = pushed > 0};
+    const struct psi_rows_room room = psi_rows_encode(bytes + HEAD, ROW_BYTES, &counts);
+    uint64_t ids[16];
+
+    for (uint64_t i = 0; i < 16; i++) {
+        uint64_t to = i;
+
+        for (; to > 0 && psi_bucket_before(i, ids[to - 1]); to--) {
+            ids[to] = ids[to - 1];
+        }
+        ids[to] = i;
+    }
+    for (uint32_t i = 0; i < 16; i++) {
+        if (i < pushed) {
+            psi_store_u64(room.ids + 8 * i, ids[i]);
+            memset(room.rows + ROW_BYTES * i, (int)i, ROW_BYTES);
+        }
+        if (i < asked) {
+            psi_store_u64(room.asked_ids + 8 * i, ids[i]);
+        }
+    }
+    write_seed(directory, "rows", name, bytes, HEAD + psi_rows_bytes(ROW_BYTES, pushed, asked));
+}
+
+static void
+write_rows(const char *directory)
+{
+    write_rows_of(directory, "nothing", 0, 0);
+    write_rows_of(directory, "push", 3, 0);
+    write_rows_of(directory, "lookup", 0, 5);
+    write_rows_of(directory, "both", 16, 16);
 }
 
 /* One header per type, reserved ones too, with more and more options behind it. */
@@ -274,6 +317,7 @@ main(int argc, char **argv)
         return EXIT_FAILURE;
     }
     write_frames(argv[1]);
+    write_rows(argv[1]);
     write_meeting(argv[1]);
     write_views(argv[1]);
     write_table_and_nodes(argv[1]);

@@ -45,7 +45,6 @@ psd_table_open(psd_context *context, const struct psd_table_args *given, psd_tab
     struct psd_table_args args;
     struct psi_spec spec;
     psd_table *table = NULL;
-    psd_op *op;
     psd_status status = psi_context_check(context, err);
 
     if (status == PSD_OK && table_p == NULL) {
@@ -61,16 +60,7 @@ psd_table_open(psd_context *context, const struct psd_table_args *given, psd_tab
     if (status != PSD_OK) {
         return status;
     }
-    pthread_mutex_lock(&context->lock);
-    status = psi_client_table_open(context->client, &spec, (uint8_t)args.priority, &op, err);
-    if (status == PSD_OK) {
-        status = psi_context_finish_locked(context, op, &op, err);
-    }
-    if (status == PSD_OK) {
-        table = psi_op_table(op);
-        psi_context_forget_locked(context, op);
-    }
-    pthread_mutex_unlock(&context->lock);
+    status = psi_context_table_open(context, &spec, (uint8_t)args.priority, &table, err);
     if (status == PSD_OK && args.init == PSD_INIT_RANK0) {
         status = psd_rank(context) == 0 ? send_initial(context, table, args.values, err)
                                         : await_initial(context, table, err);

@@ -19,6 +19,11 @@ static psd_status
 check_pointers(const struct psd_table *table, const struct psd_transfer *transfer, uint8_t type,
                struct psd_error *err)
 {
+    if (psi_spec_is_sparse(&table->spec)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "table %s is sparse: psd_sparse_push and psd_sparse_lookup are for it",
+                        table->spec.name);
+    }
     if (psi_frame_has_gradient(type) && transfer->gradient == NULL) {
         return psi_fail(err, PSD_ERR_INVALID, "push table %s: gradient is NULL", table->spec.name);
     }
@@ -81,16 +86,6 @@ check_finite(const struct psd_table *table, struct psi_transfer *transfer, uint6
                     "push table %s step %llu: worker %u's gradient is not finite at index %llu",
                     table->spec.name, (unsigned long long)transfer->step, table->client->job.rank,
                     (unsigned long long)(transfer->first + (uint64_t)index));
-}
-
-static void
-adopt_locked(psd_context *context, psd_op *op)
-{
-    op->marks.all_next = context->all;
-    if (context->all != NULL) {
-        context->all->marks.all_prev = op;
-    }
-    context->all = op;
 }
 
 static psd_status
@@ -185,7 +180,7 @@ submit(psd_table *table, const struct psd_transfer *given, uint8_t type, psd_op 
         status = psi_client_transfer(context->client, table, &transfer, &op, err);
     }
     if (status == PSD_OK) {
-        adopt_locked(context, op);
+        psi_context_adopt_locked(context, op);
         *op_p = op;
         send_locked(context, op, encode_ns);
     }
@@ -224,6 +219,10 @@ psd_view(psd_table *table, const void **values_p)
     }
     context = psi_context_of(table->client);
     status = psi_context_check(context, err);
+    if (status == PSD_OK && psi_spec_is_sparse(&table->spec)) {
+        status =
+            psi_fail(err, PSD_ERR_INVALID, "table %s is sparse: it has no view", table->spec.name);
+    }
     if (status != PSD_OK) {
         return status;
     }

@@ -130,6 +130,16 @@ psi_context_forget_locked(psd_context *context, psd_op *op)
     psi_op_free(op);
 }
 
+void
+psi_context_adopt_locked(psd_context *context, psd_op *op)
+{
+    op->marks.all_next = context->all;
+    if (context->all != NULL) {
+        context->all->marks.all_prev = op;
+    }
+    context->all = op;
+}
+
 /* The context whose callback this thread runs; NULL: none. */
 static _Thread_local const psd_context *calling_back;
 

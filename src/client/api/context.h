@@ -107,6 +107,7 @@ psd_status psi_context_finish_locked(psd_context *context, psd_op *op, psd_op **
 
 void psi_context_any_remove_locked(psd_context *context, psd_op *op);
 void psi_context_forget_locked(psd_context *context, psd_op *op);
+void psi_context_adopt_locked(psd_context *context, psd_op *op); /* the caller has it */
 
 uint64_t psi_context_deadline_ns(psd_context *context, uint32_t timeout_ms);
 
@@ -120,6 +121,18 @@ bool psi_context_collect_locked(psd_context *context);
 psd_status psi_context_transfer(psd_context *context, psd_table *table,
                                 const struct psi_transfer *transfer, uint64_t *updates_p,
                                 struct psd_error *err);
+
+/* Starts one, which the caller gets. */
+psd_status psi_context_start(psd_context *context, psd_table *table,
+                             const struct psi_transfer *transfer, psd_op **op_p,
+                             struct psd_error *err);
+
+/* Creates a table, or joins it. */
+psd_status psi_context_table_open(psd_context *context, const struct psi_spec *spec,
+                                  uint8_t priority, psd_table **table_p, struct psd_error *err);
+
+/* PSD_ERR_STATE: a table that cannot be saved or loaded is open. */
+psd_status psi_context_check_saved(psd_context *context, struct psd_error *err);
 
 /* Does a load move the table to the saved step? */
 bool psi_context_loads(psd_context *context, const psd_table *table);

@@ -29,6 +29,59 @@ psi_context_transfer(psd_context *context, psd_table *table, const struct psi_tr
     return status;
 }
 
+psd_status
+psi_context_start(psd_context *context, psd_table *table, const struct psi_transfer *transfer,
+                  psd_op **op_p, struct psd_error *err)
+{
+    psd_op *op;
+    psd_status status;
+
+    pthread_mutex_lock(&context->lock);
+    status = psi_client_transfer(context->client, table, transfer, &op, err);
+    if (status == PSD_OK) {
+        psi_context_adopt_locked(context, op);
+        *op_p = op;
+        psi_context_send_locked(context);
+    }
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+psd_status
+psi_context_table_open(psd_context *context, const struct psi_spec *spec, uint8_t priority,
+                       psd_table **table_p, struct psd_error *err)
+{
+    psd_op *op;
+    psd_status status;
+
+    pthread_mutex_lock(&context->lock);
+    status = psi_client_table_open(context->client, spec, priority, &op, err);
+    if (status == PSD_OK) {
+        status = psi_context_finish_locked(context, op, &op, err);
+    }
+    if (status == PSD_OK) {
+        *table_p = psi_op_table(op);
+        psi_context_forget_locked(context, op);
+    }
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+psd_status
+psi_context_check_saved(psd_context *context, struct psd_error *err)
+{
+    psd_table *table;
+
+    for (size_t i = 0; (table = psi_context_table(context, i)) != NULL; i++) {
+        if (psi_spec_is_sparse(&table->spec)) {
+            return psi_fail(err, PSD_ERR_STATE,
+                            "save or load: table %s is sparse, which cannot be saved yet",
+                            table->spec.name);
+        }
+    }
+    return PSD_OK;
+}
+
 /* An empty pull of the first chunk: its answer says at which step the table is. */
 static psd_status
 refresh_table(psd_context *context, psd_table *table, struct psd_error *err)

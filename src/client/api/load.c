@@ -170,6 +170,9 @@ psd_load(psd_context *context, const char *directory, uint64_t *step_p)
     psd_status met;
     bool over;
 
+    if (status == PSD_OK) {
+        status = psi_context_check_saved(context, psi_error());
+    }
     if (status != PSD_OK) {
         return status;
     }

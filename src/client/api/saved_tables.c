@@ -31,7 +31,11 @@ psd_status
 psi_saved_tables_init(struct saved_tables *tables, psd_context *context, struct psd_error *err)
 {
     size_t opened = 0;
+    const psd_status status = psi_context_check_saved(context, err);
 
+    if (status != PSD_OK) {
+        return status;
+    }
     while (psi_context_table(context, opened) != NULL) {
         opened++;
     }

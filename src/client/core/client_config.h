@@ -11,6 +11,7 @@
 #include <psd/psd.h>
 
 struct psi_metrics;
+struct sparse_rows;
 
 struct psi_client_config {
     const char *master_address; /* copied */
@@ -36,9 +37,10 @@ struct psi_client_config {
 
 enum psi_client_state { PSI_CLIENT_JOINING, PSI_CLIENT_RUNNING, PSI_CLIENT_OVER };
 
-/* What a transfer moves. One request per chunk of [first, first + count). */
+/* What a transfer moves. One request per chunk of [first, first + count); of a sparse table, one per
+ * place that is concerned. */
 struct psi_transfer {
-    uint8_t type; /* PUSH, PULL, PUSH_PULL, INIT, STATE_PULL, STATE_PUSH */
+    uint8_t type; /* PUSH, PULL, PUSH_PULL, INIT, STATE_PULL, STATE_PUSH, SPARSE_* */
     uint8_t part; /* STATE_PUSH: enum PSI_PART_*; STATE_PULL brings all, chunk by chunk */
     bool empty;   /* PUSH*: present, adding nothing */
     uint64_t step;
@@ -49,6 +51,8 @@ struct psi_transfer {
     bool lent; /* from is memory that servers on this host can read */
     void *to;
     bool to_view; /* to is in the table's view */
+    struct sparse_rows
+        *rows; /* SPARSE_*: in place of first, count, from and to; taken on success */
     uint8_t priority;
     uint32_t timeout_ms; /* 0: the client's default */
     psd_done_fn done;

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "client/core/lane_parts.h"
 #include "client/core/results.h"
+#include "client/core/sparse_rows.h"
 #include "client/core/table_view.h"
 
 /* The caller gets its gradient back: whatever is unsent of it is copied. */
@@ -20,13 +21,17 @@ stop_borrowing(const struct lane_link *lane, const struct psd_op *op)
                                : op->transfer.count * psi_transfer_element_bytes(op);
     struct psi_conn *conn = lane->peer.conn;
 
-    if (conn != NULL && op->transfer.from != NULL) {
+    if (conn != NULL && op->transfer.rows != NULL) {
+        const struct sparse_piece out = psi_sparse_rows_all_out(op->transfer.rows);
+
+        (void)conn->ops->unshare(conn, out.base, out.bytes);
+    } else if (conn != NULL && op->transfer.from != NULL) {
         (void)conn->ops->unshare(conn, op->transfer.from, bytes);
     }
 }
 
-static void
-transfer_finish(struct psd_op *op)
+void
+psi_transfer_finish(struct psd_op *op)
 {
     for (uint32_t i = 0; i < op->spread->lanes_used; i++) {
         struct lane_link *lane = op->client->lanes[op->spread->lanes[i]];
@@ -88,7 +93,7 @@ psi_chunk_released(struct psd_op *op, uint32_t chunk)
     op->chunks[chunk - op->first_chunk] = CHUNK_DONE;
     op->applied++;
     if (--op->remaining == 0) {
-        transfer_finish(op);
+        psi_transfer_finish(op);
     }
 }
 
@@ -115,7 +120,7 @@ psi_request_answered(struct lane_link *lane, struct request *request, psd_status
         psi_group_reached(op->table, frame->step);
     }
     if (op->remaining == 0) {
-        transfer_finish(op);
+        psi_transfer_finish(op);
     }
     if (table->results != NULL && lane == psi_host_lane(table->client)) {
         psi_adopt_came(table, chunk, step);
@@ -160,6 +165,10 @@ place_value(struct lane_link *lane, const struct request *request, struct psi_si
 {
     const struct psd_op *op = request->op;
 
+    if (op->transfer.rows != NULL) {
+        sink_p->into = psi_sparse_rows_in(op->transfer.rows, request->chunk).base;
+        return true;
+    }
     if (op->transfer.to_view) {
         const psd_status shown =
             psi_table_view_show(op->table->view, lane, request->chunk, sink_p,
@@ -196,6 +205,7 @@ value_sink(struct lane_link *lane, struct psi_sink *sink_p, struct psd_error *er
                         op->table->spec.name, request->chunk);
     }
     if (!psi_frame_wants_value(op->transfer.type) ||
+        psi_frame_is_sparse(frame->type) != (op->transfer.rows != NULL) ||
         frame->payload_bytes != psi_transfer_bytes(op, request->chunk)) {
         return psi_fail(err, PSD_ERR_PROTOCOL,
                         "VALUE of table %s chunk %u: %u bytes, expected %llu", op->table->spec.name,
@@ -226,24 +236,31 @@ count_value(struct lane_link *lane, const struct psd_op *op, uint32_t bytes)
     }
 }
 
-static void
-value_arrived(struct lane_link *lane, const void *payload)
+static psd_status
+value_arrived(struct lane_link *lane, const void *payload, struct psd_error *err)
 {
     const struct psi_frame *frame = &lane->peer.inbox.frame;
     struct request *request = psi_request_find(lane, frame->request);
+    psd_status status = PSD_OK;
 
     if (request != NULL) {
         count_value(lane, request->op, frame->payload_bytes);
     }
     if (request == NULL || !request->receiving) {
         lane->coming_to = NULL;
-        return;
+        return PSD_OK;
     }
     if (request->op->table->results != NULL) {
         psi_result_arrived(lane, request, payload);
-    } else {
+        return PSD_OK;
+    }
+    if (request->op->transfer.rows != NULL) {
+        status = psi_sparse_rows_came(request->op->transfer.rows, request->chunk, payload, err);
+    }
+    if (status == PSD_OK) {
         psi_request_answered(lane, request, PSD_OK, "", frame);
     }
+    return status;
 }
 
 static void
@@ -307,7 +324,8 @@ psi_lane_head(void *owner, struct psi_peer *peer, struct psi_sink *sink_p, struc
 {
     struct lane_link *lane = owner;
 
-    if (peer->inbox.frame.type == PSI_FRAME_VALUE) {
+    if (peer->inbox.frame.type == PSI_FRAME_VALUE ||
+        peer->inbox.frame.type == PSI_FRAME_SPARSE_VALUE) {
         return value_sink(lane, sink_p, err);
     }
     return psi_inbox_body(&peer->inbox, sink_p, err);
@@ -330,8 +348,8 @@ psi_lane_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes,
     }
     switch (frame->type) {
     case PSI_FRAME_VALUE:
-        value_arrived(lane, payload);
-        return PSD_OK;
+    case PSI_FRAME_SPARSE_VALUE:
+        return value_arrived(lane, payload, err);
     case PSI_FRAME_ACK:
         if ((frame->request & 0x80000000u) != 0) {
             return psi_control_frame(lane->client, peer, payload, bytes, err);

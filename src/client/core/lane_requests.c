@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "client/core/lane_parts.h"
 #include "client/core/results.h"
+#include "client/core/sparse_rows.h"
 #include "rpc/post.h"
 
 enum { REQUESTS_MIN = 32 };
@@ -251,7 +252,13 @@ psi_request_send(struct lane_link *lane, const struct request *request)
         psi_gather_own(op, request->chunk, request->id);
         return PSD_OK;
     }
-    if (transfer->empty) {
+    if (transfer->rows != NULL) {
+        const struct sparse_piece out = psi_sparse_rows_out(transfer->rows, request->chunk);
+
+        payload.base = out.base;
+        payload.bytes = out.bytes;
+        count_gradient(lane, op, out.bytes);
+    } else if (transfer->empty) {
         frame.flags |= PSI_FLAG_EMPTY;
     } else if (transfer->from != NULL && transfer->type != PSI_FRAME_PULL &&
                transfer->type != PSI_FRAME_STATE_PULL) {

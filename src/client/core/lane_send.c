@@ -168,7 +168,7 @@ pump_part(struct lane_link *lane, struct part *part)
 static uint64_t
 passable_step(const struct psd_op *blocked)
 {
-    return blocked->transfer.type == PSI_FRAME_PULL ? blocked->transfer.step : 0;
+    return psi_frame_only_reads(blocked->transfer.type) ? blocked->transfer.step : 0;
 }
 
 /* The first pull that sees a push is that of the next step, or a later one of a stale table. */

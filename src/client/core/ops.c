@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "client/core/core.h"
 #include "client/core/results.h"
+#include "client/core/sparse_rows.h"
 #include "client/core/state.h"
 
 #define MS_NS UINT64_C(1000000)
@@ -236,6 +237,7 @@ psi_op_discard(struct psd_op *op)
     free(op->control.body);
     free(op->control.nodes.node);
     free(op->control.coming.node);
+    psi_sparse_rows_free(op->transfer.rows);
     psi_pool_give(op->pool, op);
 }
 

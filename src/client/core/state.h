@@ -438,6 +438,7 @@ psd_status psi_transfer_check_range(const struct psd_table *table, struct psi_tr
                                     struct psd_error *err);
 void psi_transfer_describe(const struct psd_op *op, char *text, size_t size);
 void psi_transfer_abort(struct psd_op *op, psd_status status, const char *reason);
+void psi_transfer_finish(struct psd_op *op); /* nothing of it is left to be answered */
 uint64_t psi_transfer_bytes(const struct psd_op *op, uint64_t chunk);
 uint64_t psi_transfer_element_bytes(const struct psd_op *op);
 uint64_t psi_transfer_push_bytes(const struct psd_op *op, uint64_t chunk);

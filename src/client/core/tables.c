@@ -11,6 +11,7 @@
 #include "client/core/results.h"
 #include "client/core/state.h"
 #include "client/core/table_view.h"
+#include "table/places.h"
 
 /* by_host shares the lists of the lanes that it leaves as they are. */
 static void
@@ -218,7 +219,7 @@ psi_table_create(struct psi_client *client, const struct psi_table_info *info, u
     table->spec = info->spec;
     table->element_bytes = psi_dtype_bytes(info->spec.dtype);
     table->codec = &psi_codec_identity;
-    table->chunk_count = psi_chunk_count(info->spec.count);
+    table->chunk_count = psi_table_chunks(&info->spec, &loads);
     table->resume_step = info->step;
     table->resuming = client->job.incarnation > 1;
     table->is_lone = psi_lone_is(client, &info->spec);
@@ -232,7 +233,7 @@ psi_table_create(struct psi_client *client, const struct psi_table_info *info, u
     for (uint64_t chunk = 0; chunk < table->chunk_count; chunk++) {
         table->next_step[chunk] = info->step;
     }
-    psi_shard_place(&loads, info->spec.count, table->element_bytes, table->flat.places);
+    psi_table_place(&info->spec, table->element_bytes, &loads, table->flat.places);
     if (psi_recall_keep(table, info) != PSD_OK || psi_group_join(table) != PSD_OK ||
         spread_flat(table) != PSD_OK || psi_results_create(table) != PSD_OK ||
         remember(client, table) != PSD_OK) {

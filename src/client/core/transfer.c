@@ -12,6 +12,7 @@
 #include "client/core/core.h"
 #include "client/core/lone.h"
 #include "client/core/results.h"
+#include "client/core/sparse_rows.h"
 #include "client/core/state.h"
 
 static bool
@@ -34,6 +35,9 @@ psi_transfer_element_bytes(const struct psd_op *op)
 uint64_t
 psi_transfer_bytes(const struct psd_op *op, uint64_t chunk)
 {
+    if (op->transfer.rows != NULL) {
+        return psi_sparse_rows_in(op->transfer.rows, chunk).bytes;
+    }
     return psi_chunk_elements(op->table->spec.count, chunk) * psi_transfer_element_bytes(op);
 }
 
@@ -44,6 +48,9 @@ psi_transfer_push_bytes(const struct psd_op *op, uint64_t chunk)
     if (!psi_frame_has_gradient(op->transfer.type)) {
         return psi_transfer_bytes(op, chunk);
     }
+    if (op->transfer.rows != NULL) {
+        return psi_sparse_rows_out(op->transfer.rows, chunk).bytes;
+    }
     return op->table->codec->bound(psi_transfer_dtype(op),
                                    psi_chunk_elements(op->table->spec.count, chunk));
 }
@@ -52,9 +59,15 @@ void
 psi_transfer_describe(const struct psd_op *op, char *text, size_t size)
 {
     static const char *const verbs[] = {
-        [PSI_FRAME_PUSH] = "push",           [PSI_FRAME_PULL] = "pull",
-        [PSI_FRAME_PUSH_PULL] = "push_pull", [PSI_FRAME_INIT] = "initial values of",
-        [PSI_FRAME_STATE_PULL] = "save",     [PSI_FRAME_STATE_PUSH] = "load",
+        [PSI_FRAME_PUSH] = "push",
+        [PSI_FRAME_PULL] = "pull",
+        [PSI_FRAME_PUSH_PULL] = "push_pull",
+        [PSI_FRAME_INIT] = "initial values of",
+        [PSI_FRAME_STATE_PULL] = "save",
+        [PSI_FRAME_STATE_PUSH] = "load",
+        [PSI_FRAME_SPARSE_PUSH] = "push",
+        [PSI_FRAME_SPARSE_PULL] = "lookup",
+        [PSI_FRAME_SPARSE_PUSH_PULL] = "push_lookup",
     };
 
     snprintf(text, size, "%s table %s step %llu",
@@ -161,7 +174,7 @@ wants_exact(const struct psd_op *op)
     if (op->transfer.type == PSI_FRAME_STATE_PULL) {
         return true;
     }
-    return op->transfer.type == PSI_FRAME_PULL && table->resuming &&
+    return psi_frame_only_reads(op->transfer.type) && table->resuming &&
            op->transfer.step == table->resume_step &&
            table->next_step[op->first_chunk] == table->resume_step &&
            table->group == NULL; /* those went on without us: it may be gone */
@@ -212,6 +225,44 @@ psi_transfer_completes_step(const struct psd_op *op)
     return true;
 }
 
+/* Places of a sparse table that have none of the ids of a lookup are not asked. */
+static void
+skip_unconcerned(struct psd_op *op)
+{
+    for (uint64_t place = 0; op->transfer.rows != NULL && place < op->chunk_count; place++) {
+        if (!psi_sparse_rows_concern(op->transfer.rows, place)) {
+            op->chunks[place] = CHUNK_DONE;
+            op->remaining--;
+        }
+    }
+}
+
+/* Which chunks it is about. */
+static psd_status
+choose_chunks(struct psd_op *op, struct psd_error *err)
+{
+    psd_status status;
+
+    if (psi_spec_is_sparse(&op->table->spec) != (op->transfer.rows != NULL)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "table %s is %ssparse: this call is for those that %s",
+                        op->table->spec.name, op->transfer.rows != NULL ? "not " : "",
+                        op->transfer.rows != NULL ? "are" : "are not");
+    }
+    if (op->transfer.rows != NULL) {
+        op->chunk_count = op->table->chunk_count;
+        op->remaining = op->chunk_count;
+        return PSD_OK;
+    }
+    status = psi_transfer_check_range(op->table, &op->transfer, err);
+    if (status == PSD_OK) {
+        op->first_chunk = op->transfer.first / PSD_CHUNK_ELEMENTS;
+        op->chunk_count = psi_chunk_count(op->transfer.count);
+        op->remaining = op->chunk_count;
+    }
+    return status;
+}
+
 psd_status
 psi_client_transfer(struct psi_client *client, struct psd_table *table,
                     const struct psi_transfer *transfer, struct psd_op **op_p,
@@ -237,11 +288,8 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
     op->priority = transfer->priority != 0 ? transfer->priority : table->priority;
     op->done = transfer->done;
     op->user = transfer->user;
-    status = psi_transfer_check_range(table, &op->transfer, err);
+    status = choose_chunks(op, err);
     if (status == PSD_OK) {
-        op->first_chunk = op->transfer.first / PSD_CHUNK_ELEMENTS;
-        op->chunk_count = psi_chunk_count(op->transfer.count);
-        op->remaining = op->chunk_count;
         status = check_step(op, err);
     }
     if (status == PSD_OK) {
@@ -251,10 +299,12 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
         status = psi_split_push(op, err);
     }
     if (status != PSD_OK) {
+        op->transfer.rows = NULL; /* the caller's still */
         psi_op_discard(op);
         return status;
     }
     psi_transfer_clear_parts(op);
+    skip_unconcerned(op);
     op->spread = psi_op_is_push(op) && op->transfer.step >= table->route_from ? &table->by_host
                                                                               : &table->flat;
     op->exact = wants_exact(op);
@@ -271,6 +321,8 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
         psi_lone_answer(op);
     } else if (op->is_local) {
         psi_split_look(op);
+    } else if (op->remaining == 0) {
+        psi_transfer_finish(op);
     }
     *op_p = op;
     return PSD_OK;
@@ -318,7 +370,9 @@ psi_client_borrows(const struct psi_client *client, const void *base, size_t byt
             const uint64_t used = op->transfer.count * psi_transfer_element_bytes(op);
 
             if (overlaps(op->transfer.from, used, base, bytes) ||
-                overlaps(op->transfer.to, used, base, bytes)) {
+                overlaps(op->transfer.to, used, base, bytes) ||
+                (op->transfer.rows != NULL &&
+                 psi_sparse_rows_borrow(op->transfer.rows, base, bytes))) {
                 return true;
             }
         }

@@ -19,13 +19,14 @@
 
 /* ---- tables -------------------------------------------------------------------------------- */
 
-/* Sums travel in f32: with fewer workers they are not shorter than what they are made of. */
+/* Sums travel in f32: with fewer workers they are not shorter than what they are made of. Rows of
+ * sparse tables are each worker's own, and have little in common. */
 static bool
 is_worth_it(const struct host *host, const struct psi_spec *spec)
 {
     const bool narrow = spec->dtype == PSD_F16 || spec->dtype == PSD_BF16;
 
-    return psi_spec_synchronous(spec) && spec->backup_workers == 0 &&
+    return psi_spec_synchronous(spec) && spec->backup_workers == 0 && !psi_spec_is_sparse(spec) &&
            host->workers >= (narrow ? 3 : 2);
 }
 

@@ -13,6 +13,7 @@
 #include "base/monotonic.h"
 #include "launch/page/feed_state.h"
 #include "launch/system/wall_clock.h"
+#include "table/places.h"
 
 static char *
 copy_text(const char *text)
@@ -321,7 +322,7 @@ count_places(struct feed_shown_table *table, const struct psi_table_info *info)
     table->places = calloc(info->loads.servers, sizeof(*table->places));
     if (loads != NULL && places != NULL && table->places != NULL) {
         *loads = info->loads;
-        psi_shard_place(loads, info->spec.count, psi_spec_all_parts_bytes(&info->spec), places);
+        psi_table_place(&info->spec, psi_spec_all_parts_bytes(&info->spec), loads, places);
         table->servers = info->loads.servers;
         for (uint64_t chunk = 0; chunk < table->chunks; chunk++) {
             uint32_t server = 0;
@@ -352,8 +353,10 @@ feed_table(struct feed *feed, const struct psi_table_info *info)
 {
     struct feed_shown_table table = {
         .id = info->id,
-        .chunks = psi_chunk_count(info->spec.count),
-        .bytes = info->spec.count * psi_dtype_bytes(info->spec.dtype),
+        .chunks = psi_table_chunks(&info->spec, &info->loads),
+        .bytes = psi_spec_is_sparse(&info->spec)
+                     ? 0 /* nobody but the servers knows */
+                     : info->spec.count * psi_dtype_bytes(info->spec.dtype),
         .rule = info->spec.rule.rule,
         .sums = info->spec.use == PSD_USE_SUM,
         .staleness = info->spec.staleness,

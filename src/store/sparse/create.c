@@ -28,7 +28,7 @@ sparse_create(const struct sparse_layout *layout, struct sparse **store_p, struc
 {
     const struct psi_spec *spec = layout->spec;
     const size_t buckets = (size_t)1 << layout->bucket_bits;
-    psd_status status = psi_row_policy_check(layout->policy, spec, err);
+    psd_status status = psi_spec_check_rows(spec, layout->policy, err);
     struct sparse *store;
 
     psi_assert(layout->bucket_bits >= 1 && layout->bucket_bits <= PSI_BUCKET_BITS_MAX);

@@ -1,0 +1,407 @@
+/*
+ * sparse_rows.c - an operation on a sparse table, cut up by place.
+ *
+ * All of it lies in one piece of memory: what goes out, what comes in, and which row of the program
+ * each row that comes is. The gradients of an id that was given several times are added in the order
+ * in which they stood: in f32, and rounded once.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "client/core/sparse_rows.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arithmetic.h"
+#include "base/fail.h"
+#include "client/core/sparse_ids.h"
+#include "shard/bucket.h"
+#include "store/half.h"
+#include "wire/bytes.h"
+#include "wire/frame.h"
+#include "wire/rows.h"
+
+enum { ALIGNMENT = 64, GIVEN_MAX = 1 << 30 };
+
+/* What one place has to do with it. */
+struct place_rows {
+    struct psi_rows counts; /* only those */
+    uint8_t *out;
+    size_t out_bytes;
+    uint8_t *in;
+    uint32_t first; /* of its rows among all that are looked up */
+};
+
+struct sparse_rows {
+    const struct psi_spec *spec; /* the table's */
+    size_t row_bytes;
+    uint32_t places;
+    bool pushes;
+    uint8_t *values;  /* borrowed */
+    uint64_t lookups; /* rows there */
+    uint32_t *at;     /* of all that is looked up, in the order in which it travels */
+    uint32_t *begin;  /* in `at`, of each row that comes; one more, the end */
+    struct place_rows place[];
+};
+
+/* What both lists are while the rest is made. */
+struct sorted {
+    struct sparse_ids pushed;
+    struct sparse_ids asked;
+};
+
+static size_t
+aligned(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+}
+
+static uint32_t
+place_of(const struct sparse_rows *rows, const struct sparse_id *id)
+{
+    const uint32_t bits = rows->spec->bucket_bits;
+
+    return psi_bucket_place((uint32_t)(id->mixed >> (64 - bits)), bits, rows->places);
+}
+
+static void
+count_places(struct sparse_rows *rows, const struct sorted *sorted)
+{
+    const struct sparse_ids *pushed = &sorted->pushed;
+    const struct sparse_ids *asked = &sorted->asked;
+    uint32_t before = 0;
+
+    for (uint32_t i = 0; i < pushed->count; i = psi_sparse_ids_end(pushed, i)) {
+        rows->place[place_of(rows, &pushed->list[i])].counts.pushed++;
+    }
+    for (uint32_t i = 0; i < asked->count; i = psi_sparse_ids_end(asked, i)) {
+        rows->place[place_of(rows, &asked->list[i])].counts.asked++;
+    }
+    for (uint32_t p = 0; p < rows->places; p++) {
+        rows->place[p].first = before;
+        before += rows->place[p].counts.asked;
+    }
+}
+
+/* Does each place's share fit one frame? */
+static psd_status
+check_sizes(const struct sparse_rows *rows, struct psd_error *err)
+{
+    for (uint32_t p = 0; p < rows->places; p++) {
+        const struct psi_rows *counts = &rows->place[p].counts;
+        const size_t out = psi_rows_bytes(rows->row_bytes, counts->pushed, counts->asked);
+        const size_t in = psi_rows_value_bytes(rows->row_bytes, counts->asked);
+
+        if (counts->pushed > PSI_ROWS_MAX || counts->asked > PSI_ROWS_MAX ||
+            out > PSI_FRAME_CHUNK_MAX || in > PSI_FRAME_CHUNK_MAX) {
+            return psi_fail(err, PSD_ERR_TOO_BIG,
+                            "sparse table %s: %u ids pushed and %u looked up, %zu MiB, for one "
+                            "lane; at most %d ids and %d MiB of each: take fewer ids in a step, or "
+                            "more lanes or servers",
+                            rows->spec->name, counts->pushed, counts->asked,
+                            (out > in ? out : in) >> 20, PSI_ROWS_MAX, PSI_FRAME_CHUNK_MAX >> 20);
+        }
+    }
+    return PSD_OK;
+}
+
+/* Gives each piece its place from `base` on, which may only be asked about, and returns how much that
+ * is in all. */
+static size_t
+lay_out(struct sparse_rows *rows, uint8_t *base, const struct sorted *sorted)
+{
+    size_t used = 0;
+
+    for (uint32_t p = 0; p < rows->places; p++) {
+        struct place_rows *place = &rows->place[p];
+
+        place->out_bytes =
+            psi_rows_bytes(rows->row_bytes, place->counts.pushed, place->counts.asked);
+        place->out = base + used;
+        used += aligned(place->out_bytes);
+        place->in = base + used;
+        used += aligned(psi_rows_value_bytes(rows->row_bytes, place->counts.asked));
+    }
+    rows->at = (uint32_t *)(void *)(base + used);
+    used += aligned(sorted->asked.count * sizeof(*rows->at));
+    rows->begin = (uint32_t *)(void *)(base + used);
+    used += aligned((sorted->asked.unique + 1u) * sizeof(*rows->begin));
+    return used;
+}
+
+/* ---- adding -------------------------------------------------------------------------------- */
+
+static void
+add_f32(uint8_t *to, const uint8_t *more, uint32_t width)
+{
+    for (uint32_t i = 0; i < width; i++) {
+        float sum;
+        float part;
+
+        memcpy(&sum, to + i * sizeof(sum), sizeof(sum));
+        memcpy(&part, more + i * sizeof(part), sizeof(part));
+        sum += part;
+        memcpy(to + i * sizeof(sum), &sum, sizeof(sum));
+    }
+}
+
+static float
+load_half(const uint8_t *at, psd_dtype dtype)
+{
+    uint16_t half;
+
+    memcpy(&half, at, sizeof(half));
+    return dtype == PSD_F16 ? float_from_f16(half) : float_from_bf16(half);
+}
+
+/* Column by column, so that each is rounded once. */
+static void
+add_halves(uint8_t *to, const uint8_t *gradients, const struct sparse_id *ids, uint32_t count,
+           const struct psi_spec *spec)
+{
+    const size_t row_bytes = spec->width * sizeof(uint16_t);
+
+    for (uint32_t i = 0; i < spec->width; i++) {
+        float sum =
+            load_half(gradients + ids[0].at * row_bytes + i * sizeof(uint16_t), spec->dtype);
+        uint16_t half;
+
+        for (uint32_t k = 1; k < count; k++) {
+            sum += load_half(gradients + ids[k].at * row_bytes + i * sizeof(half), spec->dtype);
+        }
+        half = spec->dtype == PSD_F16 ? f16_from_float(sum) : bf16_from_float(sum);
+        memcpy(to + i * sizeof(half), &half, sizeof(half));
+    }
+}
+
+/* The rows of one id. */
+static void
+add_rows(const struct sparse_rows *rows, uint8_t *to, const uint8_t *gradients,
+         const struct sparse_id *ids, uint32_t count)
+{
+    const struct psi_spec *spec = rows->spec;
+
+    if (count > 1 && psi_dtype_bytes(spec->dtype) == sizeof(uint16_t)) {
+        add_halves(to, gradients, ids, count, spec);
+        return;
+    }
+    memcpy(to, gradients + ids[0].at * rows->row_bytes, rows->row_bytes);
+    for (uint32_t k = 1; k < count; k++) {
+        add_f32(to, gradients + ids[k].at * rows->row_bytes, spec->width);
+    }
+}
+
+/* ---- making -------------------------------------------------------------------------------- */
+
+static void
+write_pushed(struct sparse_rows *rows, const struct sparse_ids *pushed,
+             const struct sparse_given *given)
+{
+    uint32_t i = 0;
+
+    for (uint32_t p = 0; p < rows->places; p++) {
+        struct place_rows *place = &rows->place[p];
+        const struct psi_rows_room room =
+            psi_rows_encode(place->out, rows->row_bytes, &place->counts);
+
+        for (uint32_t row = 0; row < place->counts.pushed; row++) {
+            const uint32_t end = psi_sparse_ids_end(pushed, i);
+
+            psi_store_u64(room.ids + row * sizeof(uint64_t), given->push_ids[pushed->list[i].at]);
+            add_rows(rows, room.rows + row * rows->row_bytes, given->gradients, &pushed->list[i],
+                     end - i);
+            i = end;
+        }
+    }
+}
+
+static void
+write_asked(struct sparse_rows *rows, const struct sparse_ids *asked, const uint64_t *given)
+{
+    uint32_t i = 0;
+
+    for (uint32_t p = 0; p < rows->places; p++) {
+        const struct place_rows *place = &rows->place[p];
+        uint8_t *ids = place->out + place->out_bytes - place->counts.asked * sizeof(uint64_t);
+
+        for (uint32_t row = 0; row < place->counts.asked; row++) {
+            const uint32_t end = psi_sparse_ids_end(asked, i);
+
+            psi_store_u64(ids + row * sizeof(uint64_t), given[asked->list[i].at]);
+            rows->begin[place->first + row] = i;
+            for (; i < end; i++) {
+                rows->at[i] = asked->list[i].at;
+            }
+        }
+    }
+    rows->begin[asked->unique] = i;
+}
+
+static psd_status
+check_given(const struct psi_spec *spec, const struct sparse_given *given, struct psd_error *err)
+{
+    const uint64_t most =
+        given->push_count > given->lookup_count ? given->push_count : given->lookup_count;
+
+    return most <= GIVEN_MAX ? PSD_OK
+                             : psi_fail(err, PSD_ERR_TOO_BIG, "sparse table %s: %llu ids",
+                                        spec->name, (unsigned long long)most);
+}
+
+static void
+fill(struct sparse_rows *rows, const struct sorted *sorted, const struct sparse_given *given)
+{
+    const psi_arithmetic mode = psi_arithmetic_enter();
+
+    write_pushed(rows, &sorted->pushed, given);
+    write_asked(rows, &sorted->asked, given->lookup_ids);
+    psi_arithmetic_leave(mode);
+}
+
+/* Counts first, in memory for the struct alone: what the rest takes follows from that. */
+static psd_status
+make(const struct psi_spec *spec, uint32_t places, const struct sparse_given *given,
+     const struct sorted *sorted, bool pushes, struct sparse_rows **rows_p, struct psd_error *err)
+{
+    const size_t head = aligned(sizeof(struct sparse_rows) + places * sizeof(struct place_rows));
+    struct sparse_rows *rows = aligned_alloc(ALIGNMENT, head);
+    struct sparse_rows *whole = NULL;
+    psd_status status = PSD_ERR_NO_MEMORY;
+
+    if (rows != NULL) {
+        memset(rows, 0, head);
+        rows->spec = spec;
+        rows->row_bytes = spec->width * psi_dtype_bytes(spec->dtype);
+        rows->places = places;
+        rows->pushes = pushes;
+        rows->values = given->values;
+        rows->lookups = given->lookup_count;
+        count_places(rows, sorted);
+        for (uint32_t p = 0; p < places; p++) {
+            rows->place[p].counts.gradients = pushes && !given->adds_nothing;
+        }
+        status = check_sizes(rows, err);
+    }
+    if (status == PSD_OK) {
+        whole = aligned_alloc(ALIGNMENT, head + lay_out(rows, (uint8_t *)rows, sorted));
+    }
+    if (whole != NULL) {
+        memcpy(whole, rows, head);
+        (void)lay_out(whole, (uint8_t *)whole + head, sorted);
+        fill(whole, sorted, given);
+        *rows_p = whole;
+    } else if (status != PSD_ERR_TOO_BIG) {
+        status =
+            psi_fail(err, PSD_ERR_NO_MEMORY, "sparse table %s: no memory for %llu rows", spec->name,
+                     (unsigned long long)(given->push_count + given->lookup_count));
+    }
+    free(rows);
+    return status;
+}
+
+psd_status
+psi_sparse_rows_create(const struct psi_spec *spec, uint32_t places, uint8_t type,
+                       const struct sparse_given *given, struct sparse_rows **rows_p,
+                       struct psd_error *err)
+{
+    const bool pushes = psi_frame_has_gradient(type);
+    const bool asks = psi_frame_wants_value(type);
+    const uint32_t push_count = pushes && !given->adds_nothing ? (uint32_t)given->push_count : 0;
+    struct sorted sorted = {0};
+    psd_status status = check_given(spec, given, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    if (!psi_sparse_ids_sort(&sorted.pushed, given->push_ids, push_count, spec->bucket_bits) ||
+        !psi_sparse_ids_sort(&sorted.asked, given->lookup_ids,
+                             asks ? (uint32_t)given->lookup_count : 0, spec->bucket_bits)) {
+        status =
+            psi_fail(err, PSD_ERR_NO_MEMORY, "sparse table %s: no memory to sort ids", spec->name);
+    } else {
+        status = make(spec, places, given, &sorted, pushes, rows_p, err);
+    }
+    psi_sparse_ids_fini(&sorted.pushed);
+    psi_sparse_ids_fini(&sorted.asked);
+    return status;
+}
+
+void
+psi_sparse_rows_free(struct sparse_rows *rows)
+{
+    free(rows);
+}
+
+/* ---- using --------------------------------------------------------------------------------- */
+
+struct sparse_piece
+psi_sparse_rows_out(const struct sparse_rows *rows, uint64_t place)
+{
+    return (struct sparse_piece){rows->place[place].out, rows->place[place].out_bytes};
+}
+
+struct sparse_piece
+psi_sparse_rows_all_out(const struct sparse_rows *rows)
+{
+    const struct place_rows *last = &rows->place[rows->places - 1];
+
+    return (struct sparse_piece){rows->place[0].out,
+                                 (size_t)(last->out - rows->place[0].out) + last->out_bytes};
+}
+
+struct sparse_gradients
+psi_sparse_rows_gradients(const struct sparse_rows *rows, uint64_t place)
+{
+    const struct place_rows *here = &rows->place[place];
+    const uint8_t *ids = here->out + PSI_ROWS_HEAD_BYTES;
+
+    return (struct sparse_gradients){.ids = ids,
+                                     .numbers = ids + here->counts.pushed * sizeof(uint64_t),
+                                     .count = (uint64_t)here->counts.pushed * rows->spec->width};
+}
+
+bool
+psi_sparse_rows_concern(const struct sparse_rows *rows, uint64_t place)
+{
+    return rows->pushes || rows->place[place].counts.asked > 0;
+}
+
+struct sparse_piece
+psi_sparse_rows_in(const struct sparse_rows *rows, uint64_t place)
+{
+    const struct place_rows *here = &rows->place[place];
+
+    return (struct sparse_piece){here->in,
+                                 psi_rows_value_bytes(rows->row_bytes, here->counts.asked)};
+}
+
+psd_status
+psi_sparse_rows_came(const struct sparse_rows *rows, uint64_t place, const void *payload,
+                     struct psd_error *err)
+{
+    const struct place_rows *here = &rows->place[place];
+    const uint8_t *from = NULL;
+    const psd_status status =
+        psi_rows_value_decode(payload, psi_sparse_rows_in(rows, place).bytes, rows->row_bytes,
+                              here->counts.asked, &from, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    for (uint32_t row = here->first; row < here->first + here->counts.asked; row++) {
+        for (uint32_t i = rows->begin[row]; i < rows->begin[row + 1]; i++) {
+            memcpy(rows->values + rows->at[i] * rows->row_bytes, from, rows->row_bytes);
+        }
+        from += rows->row_bytes;
+    }
+    return PSD_OK;
+}
+
+bool
+psi_sparse_rows_borrow(const struct sparse_rows *rows, const void *base, size_t bytes)
+{
+    const uint8_t *other = base;
+
+    return rows->values != NULL && rows->values < other + bytes &&
+           other < rows->values + rows->lookups * rows->row_bytes;
+}

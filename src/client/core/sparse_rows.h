@@ -1,0 +1,72 @@
+/*
+ * sparse_rows.h - what one operation on a sparse table sends to each place, and where the rows that
+ * come back belong.
+ *
+ * A place is to a sparse table what a chunk is to a dense one: one request, one round. Everything is
+ * copied out of the program's memory when it is made, but for `values`, which gets the rows as they
+ * come.
+ *
+ * Thread: made by any thread, without a lock; then it belongs to its operation.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef PSI_CLIENT_CORE_SPARSE_ROWS_H
+#define PSI_CLIENT_CORE_SPARSE_ROWS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <psd/psd.h>
+
+#include "table/spec.h"
+
+struct sparse_rows;
+
+/* What the program gives, and asks for. */
+struct sparse_given {
+    uint64_t push_count;
+    const uint64_t *push_ids;
+    const void *gradients;
+    bool adds_nothing; /* it takes part in the round, and no more */
+    uint64_t lookup_count;
+    const uint64_t *lookup_ids;
+    void *values;
+};
+
+/* type: SPARSE_PUSH, SPARSE_PULL or SPARSE_PUSH_PULL. PSD_ERR_TOO_BIG: more than one frame can hold. */
+psd_status psi_sparse_rows_create(const struct psi_spec *spec, uint32_t places, uint8_t type,
+                                  const struct sparse_given *given, struct sparse_rows **rows_p,
+                                  struct psd_error *err);
+void psi_sparse_rows_free(struct sparse_rows *rows);
+
+/* The payload for a place. */
+struct sparse_piece {
+    uint8_t *base;
+    size_t bytes;
+};
+struct sparse_piece psi_sparse_rows_out(const struct sparse_rows *rows, uint64_t place);
+
+/* Memory in which all of them lie. */
+struct sparse_piece psi_sparse_rows_all_out(const struct sparse_rows *rows);
+
+/* The gradients in it, as they will be added to those of others; ids beside them. */
+struct sparse_gradients {
+    const uint8_t *ids; /* u64, little-endian */
+    const void *numbers;
+    uint64_t count;
+};
+struct sparse_gradients psi_sparse_rows_gradients(const struct sparse_rows *rows, uint64_t place);
+
+/* Has the place anything to answer or to count? */
+bool psi_sparse_rows_concern(const struct sparse_rows *rows, uint64_t place);
+
+/* Where its answer lands, and how long that is; then its rows go where they belong. */
+struct sparse_piece psi_sparse_rows_in(const struct sparse_rows *rows, uint64_t place);
+psd_status psi_sparse_rows_came(const struct sparse_rows *rows, uint64_t place, const void *payload,
+                                struct psd_error *err);
+
+/* Is any of that memory written when rows come? */
+bool psi_sparse_rows_borrow(const struct sparse_rows *rows, const void *base, size_t bytes);
+
+#endif

@@ -1,0 +1,160 @@
+/*
+ * rows.c - frames about rows of sparse tables: are they what they say, and what answers them.
+ *
+ * To everything else a lane's share of a sparse table is one chunk: its clock, its round and who
+ * waits for it are as of any other. What is different is in the payload: which rows are meant. It is
+ * looked through once, where nobody can change it any more, before anything counts.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "rpc/post.h"
+#include "server/state.h"
+#include "shard/bucket.h"
+#include "table/dtype.h"
+
+static size_t
+row_bytes(const struct chunk *chunk)
+{
+    const struct psi_spec *spec = &chunk->table->spec;
+
+    return spec->width * psi_dtype_bytes(spec->dtype);
+}
+
+/* All that can be known of a push before its payload has come. */
+psd_status
+rows_target(const struct session *session, const struct chunk *chunk, struct psd_error *err)
+{
+    const struct psi_frame *frame = &session->guest.inbox.frame;
+    const struct psi_meta *meta = &session->guest.inbox.meta;
+    const struct psi_spec *spec = &chunk->table->spec;
+
+    if (psi_spec_is_sparse(spec) != psi_frame_is_sparse(frame->type)) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s to table %s, which is %ssparse",
+                        psi_frame_type_name(frame->type), spec->name,
+                        psi_spec_is_sparse(spec) ? "" : "not ");
+    }
+    if (frame->payload_bytes < PSI_ROWS_HEAD_BYTES || frame->dtype != spec->dtype ||
+        frame->codec != 0 || meta->has_part || meta->has_node ||
+        (meta->has_weight && meta->weight != 1.0f)) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s to table %s: %u bytes of type %u, expected %s",
+                        psi_frame_type_name(frame->type), spec->name, frame->payload_bytes,
+                        frame->dtype, psi_dtype_name(spec->dtype));
+    }
+    return PSD_OK;
+}
+
+/* Notes in the session what its frame is about. Whoever sends anything else loses its connection. */
+static psd_status
+look_through(struct session *session, const struct chunk *chunk, const void *payload, size_t bytes,
+             struct psd_error *err)
+{
+    const struct table *table = chunk->table;
+    const uint8_t type = session->guest.inbox.frame.type;
+    const uint32_t bits = table->spec.bucket_bits;
+    const uint32_t places = (uint32_t)table->chunks_in_all;
+    const struct psi_rows_form form = {
+        .row_bytes = row_bytes(chunk),
+        .bucket_bits = bits,
+        .first_bucket = psi_bucket_first(chunk->index, bits, places),
+        .end_bucket = psi_bucket_first(chunk->index + 1, bits, places),
+    };
+    struct psd_error why;
+    psd_status status = psi_rows_decode(payload, bytes, &form, &session->rows, &why);
+
+    if (status == PSD_OK && ((!psi_frame_has_gradient(type) && session->rows.gradients > 0) ||
+                             (!psi_frame_wants_value(type) && session->rows.asked > 0))) {
+        status = psi_fail(&why, PSD_ERR_PROTOCOL, "%u rows of %u gradients, and %u asked for",
+                          session->rows.pushed, session->rows.gradients, session->rows.asked);
+    }
+    return status == PSD_OK ? PSD_OK
+                            : psi_fail(err, status, "%s of table %s: %s", psi_frame_type_name(type),
+                                       table->spec.name, why.text);
+}
+
+psd_status
+rows_pull_arrived(struct session *session, const void *payload, size_t bytes, struct psd_error *err)
+{
+    struct chunk *chunk = NULL;
+    psd_status status = asked_chunk(session, &chunk, err);
+
+    if (status == PSD_OK) {
+        status = rows_target(session, chunk, err);
+    }
+    if (status == PSD_OK) {
+        status = look_through(session, chunk, payload, bytes, err);
+    }
+    if (status == PSD_OK) {
+        status = pull_arrived(session, err);
+    }
+    session->rows = (struct psi_rows){0};
+    return status;
+}
+
+/* A payload that nobody needs, of a push that comes twice, did not come in. */
+psd_status
+rows_push_arrived(struct session *session, const void *payload, size_t bytes, struct psd_error *err)
+{
+    struct chunk *chunk = NULL;
+    psd_status status = asked_chunk(session, &chunk, err);
+
+    if (status == PSD_OK && payload != NULL) {
+        status = rows_target(session, chunk, err);
+    }
+    if (status == PSD_OK && payload != NULL) {
+        status = look_through(session, chunk, payload, bytes, err);
+    }
+    if (status == PSD_OK) {
+        status = push_arrived(session, err);
+    }
+    session->rows = (struct psi_rows){0};
+    return status;
+}
+
+static void
+free_rows(void *owner, uint64_t cookie)
+{
+    (void)cookie;
+    free(owner);
+}
+
+/* The rows are gathered where the network takes them from: they may change before it has. */
+void
+rows_answer(struct lane *lane, const struct chunk *chunk, const struct parked *parked,
+            uint32_t buffer)
+{
+    struct store *store = chunk->table->store;
+    struct session *session = lane->sessions[parked->sender];
+    struct psi_frame frame = value_frame(lane, chunk, parked);
+    struct psi_payload payload = {
+        .bytes = psi_rows_value_bytes(row_bytes(chunk), parked->asked.count),
+        .checksum = lane->config.checksum,
+        .patient = true,
+        .release = free_rows,
+    };
+    uint8_t *bytes;
+
+    if (session == NULL) {
+        return; /* it asks again when it is back */
+    }
+    bytes = malloc(payload.bytes);
+    if (bytes == NULL) {
+        psi_guest_doom(&session->guest);
+        return;
+    }
+    store->ops->lookup(store, chunk->place, buffer, &parked->asked,
+                       psi_rows_value_encode(bytes, parked->asked.count));
+    frame.type = PSI_FRAME_SPARSE_VALUE;
+    frame.dtype = (uint8_t)chunk->table->spec.dtype;
+    payload.base = bytes;
+    payload.owner = bytes;
+    if (psi_post_payload(session->guest.conn, &frame, NULL, &payload) != PSD_OK) {
+        free(bytes);
+        psi_guest_doom(&session->guest);
+        return;
+    }
+    psi_metric_add(lane->metrics, PSI_METRIC_VALUES_OUT, 1);
+    psi_metric_add(lane->metrics, PSI_METRIC_VALUE_BYTES_OUT, payload.bytes);
+}

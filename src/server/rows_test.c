@@ -1,0 +1,296 @@
+/*
+ * rows_test.c - a lane and its share of a sparse table, frame by frame: what counts, what is answered,
+ * and who loses its connection.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/exit_code.h"
+#include "server/lane_bed.h"
+#include "shard/bucket.h"
+#include "wire/bytes.h"
+#include "wire/rows.h"
+
+enum { TABLE = 1, ROOM = 4096, ROW_BYTES = sizeof(float) };
+
+static struct lane_bed *
+start(uint32_t workers, enum psi_death_policy policy, uint32_t staleness)
+{
+    struct lane_bed *bed = lane_bed_start(workers, policy);
+    const struct psd_rule_args rule = {.struct_size = sizeof(rule), .rule = PSD_RULE_ADD};
+
+    open_sparse(bed, TABLE,
+                &(struct psd_sparse_args){.struct_size = sizeof(struct psd_sparse_args),
+                                          .name = "e",
+                                          .dtype = PSD_F32,
+                                          .width = 1,
+                                          .reduce = PSD_REDUCE_SUM,
+                                          .rule = &rule,
+                                          .staleness = staleness});
+    return bed;
+}
+
+/* What a worker says: one value for each of some ids, which are in order; and asks for. */
+struct message {
+    uint32_t pushed;
+    uint64_t ids[4];
+    float values[4];
+    uint32_t asked;
+    uint64_t asked_ids[4];
+};
+
+static size_t
+write_message(uint8_t *payload, uint8_t type, const struct message *message)
+{
+    const struct psi_rows counts = {.pushed = message->pushed,
+                                    .asked = message->asked,
+                                    .gradients = psi_frame_has_gradient(type)};
+    const struct psi_rows_room room = psi_rows_encode(payload, ROW_BYTES, &counts);
+
+    for (uint32_t i = 0; i < message->pushed; i++) {
+        psi_store_u64(room.ids + 8 * i, message->ids[i]);
+    }
+    memcpy(room.rows, message->values, message->pushed * ROW_BYTES);
+    for (uint32_t i = 0; i < message->asked; i++) {
+        psi_store_u64(room.asked_ids + 8 * i, message->asked_ids[i]);
+    }
+    return psi_rows_bytes(ROW_BYTES, message->pushed, message->asked);
+}
+
+static void
+send_as(struct lane_bed *bed, struct peer *peer, struct psi_frame frame,
+        const struct message *message)
+{
+    uint8_t payload[ROOM];
+    const size_t bytes = write_message(payload, frame.type, message);
+
+    frame.table = TABLE;
+    frame.dtype = PSD_F32;
+    say(bed, peer, frame, payload, bytes);
+}
+
+static void
+push(struct lane_bed *bed, uint32_t rank, uint64_t step, const struct message *message)
+{
+    const uint8_t type = message->asked > 0 ? PSI_FRAME_SPARSE_PUSH_PULL : PSI_FRAME_SPARSE_PUSH;
+    const struct psi_frame frame = {
+        .type = type, .step = step, .seq = step + 1, .request = (uint32_t)step + 1};
+
+    send_as(bed, bed->worker[rank], frame, message);
+}
+
+static void
+ask(struct lane_bed *bed, uint32_t rank, uint64_t step, uint16_t flags, uint64_t id)
+{
+    const struct message message = {.asked = 1, .asked_ids = {id}};
+    const struct psi_frame frame = {
+        .type = PSI_FRAME_SPARSE_PULL, .step = step, .flags = flags, .request = 99};
+
+    send_as(bed, bed->worker[rank], frame, &message);
+}
+
+/* The index-th row of the next answer; NAN: there is none. */
+static float
+value(struct lane_bed *bed, uint32_t rank, uint32_t index)
+{
+    const struct world_heard *heard = hear(bed->worker[rank], PSI_FRAME_SPARSE_VALUE);
+    float row;
+
+    if (heard == NULL) {
+        return NAN;
+    }
+    assert_true(heard->frame.payload_bytes >= PSI_ROWS_HEAD_BYTES + (index + 1) * ROW_BYTES);
+    memcpy(&row, heard->body + PSI_ROWS_HEAD_BYTES + index * ROW_BYTES, sizeof(row));
+    return row;
+}
+
+/* Two ids as they travel. */
+static void
+in_order(uint64_t *a, uint64_t *b)
+{
+    if (psi_bucket_before(*b, *a)) {
+        const uint64_t other = *a;
+
+        *a = *b;
+        *b = other;
+    }
+}
+
+/* ---- what counts --------------------------------------------------------------------------- */
+
+/* If this fails, a round closes without somebody, or adds up rows of different ids. */
+static void
+test_rows_meet_in_a_round(void **state)
+{
+    struct lane_bed *bed = start(3, PSI_DEATH_FAIL, 0);
+    struct message both = {.pushed = 2, .ids = {11, 12}, .values = {1, 1}, .asked = 2};
+    const struct message one = {.pushed = 1, .ids = {11}, .values = {4}};
+    const struct message none = {.pushed = 0};
+
+    (void)state;
+    in_order(&both.ids[0], &both.ids[1]);
+    memcpy(both.asked_ids, both.ids, sizeof(both.ids));
+    push(bed, 1, 0, &both);
+    push(bed, 0, 0, &one);
+    assert_true(isnan(value(bed, 1, 0)));
+    push(bed, 2, 0, &none);
+    assert_non_null(hear(bed->worker[0], PSI_FRAME_ACK));
+    assert_true(value(bed, 1, both.ids[0] == 11 ? 0 : 1) == 5);
+    ask(bed, 0, 1, 0, 12);
+    assert_true(value(bed, 0, 0) == 1);
+    lane_bed_stop(bed);
+}
+
+/* If this fails, a push that is repeated after a cut counts twice, or brings no rows. */
+static void
+test_a_repeated_push_counts_once(void **state)
+{
+    static const uint32_t staleness[] = {0, 2, PSD_STALENESS_UNBOUNDED};
+    const struct message message = {
+        .pushed = 1, .ids = {7}, .values = {3}, .asked = 1, .asked_ids = {7}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(staleness) / sizeof(staleness[0]); i++) {
+        struct lane_bed *bed = start(1, PSI_DEATH_FAIL, staleness[i]);
+
+        push(bed, 0, 0, &message);
+        assert_true(value(bed, 0, 0) == 3);
+        bed->worker[0] = meet(bed, 0, 1);
+        push(bed, 0, 0, &message);
+        assert_true(value(bed, 0, 0) == 3);
+        push(bed, 0, 1, &message);
+        assert_true(value(bed, 0, 0) == 6);
+        lane_bed_stop(bed);
+    }
+}
+
+/* If this fails, the rows that a request asks for are forgotten while it waits. */
+static void
+test_a_lookup_waits_for_its_step(void **state)
+{
+    struct lane_bed *bed = start(2, PSI_DEATH_FAIL, 0);
+    const struct message message = {.pushed = 1, .ids = {7}, .values = {3}};
+
+    (void)state;
+    ask(bed, 0, 1, 0, 7);
+    push(bed, 1, 0, &message);
+    assert_true(isnan(value(bed, 0, 0)));
+    push(bed, 0, 0, &message);
+    assert_true(value(bed, 0, 0) == 6);
+    lane_bed_stop(bed);
+}
+
+/* If this fails, a replacement computes its step again from rows of the step behind it. */
+static void
+test_the_last_version_is_kept(void **state)
+{
+    struct lane_bed *bed = start(1, PSI_DEATH_WAIT, 0);
+    const struct message seven = {.pushed = 1, .ids = {7}, .values = {3}};
+    const struct message eight = {.pushed = 1, .ids = {8}, .values = {1}};
+
+    (void)state;
+    push(bed, 0, 0, &seven);
+    push(bed, 0, 1, &seven);
+    ask(bed, 0, 1, PSI_FLAG_EXACT, 7);
+    assert_true(value(bed, 0, 0) == 3);
+    ask(bed, 0, 2, PSI_FLAG_EXACT, 7);
+    assert_true(value(bed, 0, 0) == 6);
+    push(bed, 0, 2, &eight);
+    ask(bed, 0, 2, PSI_FLAG_EXACT, 7);
+    assert_true(value(bed, 0, 0) == 6); /* the last step left it as it was */
+    ask(bed, 0, 2, PSI_FLAG_EXACT, 8);
+    assert_true(value(bed, 0, 0) == 0); /* it was not there */
+    lane_bed_stop(bed);
+}
+
+/* ---- who loses its connection -------------------------------------------------------------- */
+
+static void
+assert_cut(uint8_t type, const struct message *message, const char *says)
+{
+    struct lane_bed *bed = start(1, PSI_DEATH_FAIL, 0);
+    const struct psi_frame frame = {.type = type, .seq = 1, .request = 1};
+
+    send_as(bed, bed->worker[0], frame, message);
+    assert_true(is_gone(bed->worker[0]));
+    if (strstr(bed->warnings, says) == NULL) {
+        fail_msg("\"%s\" is not in \"%s\"", says, bed->warnings);
+    }
+    lane_bed_stop(bed);
+}
+
+/* If this fails, a store that relies on the order of ids is given others, or nobody says who did. */
+static void
+test_ids_that_are_not_in_order(void **state)
+{
+    struct message wrong = {.pushed = 2, .ids = {11, 12}, .asked = 2};
+    const struct message twice = {.pushed = 2, .ids = {9, 9}};
+
+    (void)state;
+    in_order(&wrong.ids[1], &wrong.ids[0]);
+    memcpy(wrong.asked_ids, wrong.ids, sizeof(wrong.ids));
+    wrong.asked = 0;
+    assert_cut(PSI_FRAME_SPARSE_PUSH, &wrong, "SPARSE_PUSH of table e");
+    assert_cut(PSI_FRAME_SPARSE_PUSH, &wrong, "not sorted");
+    assert_cut(PSI_FRAME_SPARSE_PUSH, &twice, "id 9 comes twice");
+    wrong.asked = 2;
+    wrong.pushed = 0;
+    assert_cut(PSI_FRAME_SPARSE_PULL, &wrong, "not sorted");
+    wrong.asked = 1;
+    assert_cut(PSI_FRAME_SPARSE_PUSH, &wrong, "asked for");
+}
+
+/* If this fails, a frame for one kind of table is taken by the other. */
+static void
+test_frames_of_the_other_kind(void **state)
+{
+    struct lane_bed *bed = start(2, PSI_DEATH_FAIL, 0);
+    const float number = 1;
+    const struct psi_frame push_frame = {
+        .type = PSI_FRAME_PUSH, .table = TABLE, .dtype = PSD_F32, .seq = 1, .request = 1};
+    const struct psi_frame pull_frame = {.type = PSI_FRAME_PULL, .table = TABLE, .request = 1};
+
+    (void)state;
+    say(bed, bed->worker[0], push_frame, &number, sizeof(number));
+    assert_true(is_gone(bed->worker[0]));
+    say(bed, bed->worker[1], pull_frame, NULL, 0);
+    assert_true(is_gone(bed->worker[1]));
+    assert_non_null(strstr(bed->warnings, "which is sparse"));
+    lane_bed_stop(bed);
+}
+
+/* If this fails, numbers that became infinite on the way to a sum are trained with. */
+static void
+test_a_sum_that_is_not_finite(void **state)
+{
+    struct lane_bed *bed = start(2, PSI_DEATH_FAIL, 0);
+    const struct message large = {.pushed = 1, .ids = {123}, .values = {3e38f}};
+    const char *text = "";
+    int exit_code = 0;
+
+    (void)state;
+    push(bed, 0, 0, &large);
+    push(bed, 1, 0, &large);
+    assert_true(lane_finished(bed->lane, &exit_code, &text));
+    assert_int_equal(exit_code, PSI_EXIT_NOT_FINITE);
+    assert_non_null(strstr(text, "of id 123"));
+    lane_bed_stop(bed);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows_meet_in_a_round),
+        cmocka_unit_test(test_a_repeated_push_counts_once),
+        cmocka_unit_test(test_a_lookup_waits_for_its_step),
+        cmocka_unit_test(test_the_last_version_is_kept),
+        cmocka_unit_test(test_ids_that_are_not_in_order),
+        cmocka_unit_test(test_frames_of_the_other_kind),
+        cmocka_unit_test(test_a_sum_that_is_not_finite),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
