@@ -155,8 +155,7 @@ sparse_apply(struct sparse *store, const struct sparse_change *change,
              struct sparse_outcome *outcome_p)
 {
     struct applying applying = {.store = store, .change = change, .outcome = outcome_p};
-    struct finder_block block;
-    struct finder finder;
+    struct finder finder PSI_UNINITIALIZED;
 
     psi_assert(change->step >= store->step && change->step < UINT32_MAX && change->update > 0);
     *outcome_p = (struct sparse_outcome){0};
@@ -171,10 +170,8 @@ sparse_apply(struct sparse *store, const struct sparse_change *change,
     store->growth_ns = 0;
     touch_where_room_is_short(&applying);
     finder_init(&finder, store, change->ids, change->count, store->pool.row_bytes);
-    while (finder_next(&finder, &block)) {
-        for (size_t i = 0; i < block.count; i++) {
-            apply_row(&applying, block.first + i, block.slots[i]);
-        }
+    for (size_t i = 0; i < change->count; i++) {
+        apply_row(&applying, i, finder_next(&finder));
     }
     if (store->growth_ns > store->longest_growth_ns) {
         store->longest_growth_ns = store->growth_ns;

@@ -1,10 +1,10 @@
 /*
- * finder.h - finds the rows of a list of ids, in blocks, far enough ahead that memory has them when
- * they are wanted.
+ * finder.h - finds the rows of a list of ids, far enough ahead that memory has them when they are
+ * wanted.
  *
- * While one block is worked on, the rows of the next are on their way to the cache, and the groups
- * of the index of the one after that. What the finder says of a row is a guess by its tag:
- * finder_row() looks whether it is right, in the row itself.
+ * While a row is worked on, those that follow are on their way to the cache, and behind these the
+ * groups of the index. It goes row by row, so that memory is asked at an even pace. What the finder
+ * says of a row is a guess by its tag: finder_row() looks whether it is right, in the row itself.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -14,33 +14,93 @@
 #include "shard/bucket.h"
 #include "store/sparse/state.h"
 
-enum { FINDER_BLOCK = 32, CACHE_LINE = 64 };
+enum {
+    FINDER_AHEAD = 32, /* rows that are on their way; groups of as many again */
+    FINDER_RING = 32,
+    FINDER_BYTES_MAX = 1024, /* of one row; what follows the CPU fetches by itself */
+    CACHE_LINE = 64,
+};
 
 /* Thread: on its user's stack. */
 struct finder {
-    struct sparse *store;
+    const struct sparse *store;
     const uint64_t *ids;
     size_t count;
-    size_t first;       /* of the block that is worked on */
-    uint32_t blocks;    /* that have been begun */
+    size_t next;        /* index of the row that finder_next() tells of */
     uint32_t row_bytes; /* of each row that will be wanted, from its head on */
-    uint32_t slots[2][FINDER_BLOCK];
+    uint32_t slots[FINDER_RING];
 };
 
-/* A block of ids first .. first + count - 1. */
-struct finder_block {
-    size_t first;
-    size_t count;
-    const uint32_t *slots;
-};
+static inline const struct row_index *
+finder_index(const struct sparse *store, uint64_t key)
+{
+    return &store->buckets[key >> (64 - store->bits)].index;
+}
 
-void finder_init(struct finder *finder, struct sparse *store, const uint64_t *ids, size_t count,
-                 uint32_t row_bytes);
+static inline void
+finder_fetch_group(const struct finder *finder, size_t at)
+{
+    if (at < finder->count) {
+        const uint64_t key = psi_bucket_mix(finder->ids[at]);
 
-/* false: that was all. */
-bool finder_next(struct finder *finder, struct finder_block *block_p);
+        row_index_prefetch(finder_index(finder->store, key), finder->store->bits, key);
+    }
+}
 
-/* The row of an id of the block; NULL: there is none. */
+static inline void
+finder_fetch_row(struct finder *finder, size_t at)
+{
+    const struct sparse *store = finder->store;
+    uint64_t key;
+    uint32_t slot;
+
+    if (at >= finder->count) {
+        return;
+    }
+    key = psi_bucket_mix(finder->ids[at]);
+    slot = row_index_guess(finder_index(store, key), store->bits, key);
+    finder->slots[at % FINDER_RING] = slot;
+    if (slot != ROW_NONE) {
+        const char *row = (const char *)row_at(&store->pool, slot);
+        const char *const end = row + finder->row_bytes;
+
+        for (row = (const char *)((uintptr_t)row & ~(uintptr_t)(CACHE_LINE - 1)); row < end;
+             row += CACHE_LINE) {
+            row_fetch(row);
+        }
+    }
+}
+
+static inline void
+finder_init(struct finder *finder, const struct sparse *store, const uint64_t *ids, size_t count,
+            uint32_t row_bytes)
+{
+    finder->store = store;
+    finder->ids = ids;
+    finder->count = count;
+    finder->next = 0;
+    finder->row_bytes = row_bytes < FINDER_BYTES_MAX ? row_bytes : FINDER_BYTES_MAX;
+    for (size_t i = 0; i < 2 * FINDER_AHEAD; i++) {
+        finder_fetch_group(finder, i);
+    }
+    for (size_t i = 0; i < FINDER_AHEAD; i++) {
+        finder_fetch_row(finder, i);
+    }
+}
+
+/* The guess for the next id of the list, of which there is one. */
+static inline uint32_t
+finder_next(struct finder *finder)
+{
+    const uint32_t guess = finder->slots[finder->next % FINDER_RING];
+
+    finder_fetch_group(finder, finder->next + 2 * (size_t)FINDER_AHEAD);
+    finder_fetch_row(finder, finder->next + FINDER_AHEAD);
+    finder->next++;
+    return guess;
+}
+
+/* The row of that id; NULL: there is none. */
 static inline struct row *
 finder_row(const struct sparse *store, uint64_t id, uint32_t guess)
 {

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/fail.h"
 #include "store/initial.h"
 #include "store/kernels.h"
 #include "store/sparse/finder.h"
@@ -32,23 +33,19 @@ sparse_lookup(struct sparse *store, const uint64_t *ids, size_t count, void *row
     const convert_fn convert = from_real(store);
     const size_t row_bytes = store->width * psi_dtype_bytes(store->spec->dtype);
     const uint32_t value_bytes = store->width * (uint32_t)sizeof(float);
-    struct finder_block block;
-    struct finder finder;
+    struct finder finder PSI_UNINITIALIZED;
 
     finder_init(&finder, store, ids, count, ROW_HEAD_BYTES + value_bytes);
-    while (finder_next(&finder, &block)) {
-        for (size_t i = 0; i < block.count; i++) {
-            const uint64_t id = ids[block.first + i];
-            struct row *row = finder_row(store, id, block.slots[i]);
-            char *to = (char *)rows + (block.first + i) * row_bytes;
+    for (size_t i = 0; i < count; i++) {
+        struct row *row = finder_row(store, ids[i], finder_next(&finder));
+        char *to = (char *)rows + i * row_bytes;
 
-            if (row == NULL) {
-                write_initial(store, id, to);
-            } else if (convert != NULL) {
-                convert(to, row_values(row), store->width);
-            } else {
-                memcpy(to, row_values(row), value_bytes);
-            }
+        if (row == NULL) {
+            write_initial(store, ids[i], to);
+        } else if (convert != NULL) {
+            convert(to, row_values(row), store->width);
+        } else {
+            memcpy(to, row_values(row), value_bytes);
         }
     }
 }

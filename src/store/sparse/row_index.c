@@ -133,7 +133,7 @@ row_index_fetch_rows(const struct group *group, const struct row_pool *pool)
 {
     for (uint32_t i = 0; i < GROUP_SLOTS; i++) {
         if (group->tags[i] != 0) {
-            __builtin_prefetch(row_at(pool, group->slots[i]));
+            row_fetch(row_at(pool, group->slots[i]));
         }
     }
 }

@@ -156,7 +156,7 @@ static inline void
 row_index_prefetch(const struct row_index *index, uint32_t bits, uint64_t key)
 {
     if (index->groups != NULL) {
-        __builtin_prefetch(&index->groups[row_index_home(index, bits, key)]);
+        row_fetch(&index->groups[row_index_home(index, bits, key)]);
     }
 }
 

@@ -19,6 +19,7 @@
 #include "base/fail.h"
 #include "shard/bucket.h"
 #include "store/initial.h"
+#include "store/sparse/row_index.h"
 #include "store/sparse/sparse_bed.h"
 
 enum { BITS = 4, WIDTH = 5, IDS = 3000, LIST = 500, STEPS = 60 };
@@ -339,15 +340,51 @@ test_ids_that_collide(void **state)
 
         assert_int_equal(outcome.created, step == 0 ? ROWS : 0);
     }
-    all = bed_save(store, BITS, 0, 90, &spec);
-    assert_int_equal(all.rows.count, ROWS);
-    assert_memory_equal(all.rows.ids, ids, sizeof(ids));
-    bed_free(&all);
+    for (size_t batch = 90; batch < ROWS; batch += 400) {
+        all = bed_save(store, BITS, 0, batch, &spec);
+        assert_int_equal(all.rows.count, ROWS);
+        assert_memory_equal(all.rows.ids, ids, sizeof(ids));
+        bed_free(&all);
+    }
     sparse_clear(store, psi_bucket_of(ids[0], BITS));
     all = bed_save(store, BITS, 0, 90, &spec);
     assert_int_equal(all.rows.count, 0);
     bed_free(&all);
     sparse_destroy(store);
+}
+
+/* If this fails, searches in a table whose rows come and go become longer and longer. */
+static void
+test_removed_rows_leave_nothing(void **state)
+{
+    enum { ROWS = 2000 };
+    struct row_index index = {0};
+    struct row_pool pool;
+    uint32_t slots[ROWS];
+
+    (void)state;
+    assert_int_equal(row_pool_init(&pool, ROW_HEAD_BYTES, ROWS, NULL), PSD_OK);
+    for (uint64_t id = 0; id < ROWS; id++) {
+        if (row_pool_spare(&pool) == 0) {
+            row_pool_grow(&pool);
+        }
+        if (row_index_next_bytes(&index) > 0) {
+            assert_true(row_index_grow(&index, &pool, BITS));
+        }
+        slots[id] = row_pool_take(&pool);
+        row_at(&pool, slots[id])->id = id;
+        row_index_add(&index, BITS, psi_bucket_mix(id), slots[id]);
+    }
+    for (uint64_t id = ROWS; id > 0; id--) {
+        row_index_remove(&index, BITS, psi_bucket_mix(id - 1), slots[id - 1]);
+    }
+    assert_int_equal(index.rows, 0);
+    for (uint32_t i = 0; i < index.group_count; i++) {
+        assert_int_equal(index.groups[i].passed, 0);
+        assert_int_equal(group_match(&index.groups[i], 0), (1u << GROUP_SLOTS) - 1);
+    }
+    row_index_fini(&index);
+    row_pool_fini(&pool);
 }
 
 /* If this fails, memory that is touched ahead is not used, or is more than there may be. */
@@ -390,6 +427,7 @@ main(void)
         cmocka_unit_test(test_ids_are_checked),
         cmocka_unit_test(test_not_finite_changes_nothing),
         cmocka_unit_test(test_ids_that_collide),
+        cmocka_unit_test(test_removed_rows_leave_nothing),
         cmocka_unit_test(test_touch_ahead),
     };
 
