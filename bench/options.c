@@ -32,6 +32,7 @@ static const char about[] =
     "    psd_bench train        the gradients of ResNet-50 and GPT-2, tensor by tensor, and what "
     "they\n"
     "                           add to a backward that takes --backward ms\n"
+    "    psd_bench sparse       the rows of sparse tables in one lane, beside a hash table\n"
     "    psd_bench --workers 2 --servers 1 --transport shm --sizes 4M,64M\n"
     "                           only this kind of job\n"
     "    psd_bench --sealed     with TLS, as between hosts, beside bare TLS";
@@ -68,6 +69,8 @@ parse_all(int argc, char *const *argv, struct bench_options *options, struct raw
          &options->repeat},
         {"quick", 'q', PSI_OPTION_FLAG, "does it run, are the bits right? Less than a minute",
          &options->quick},
+        {"large", 0, PSI_OPTION_FLAG, "sparse: also growth to 50 million rows (8 GB, minutes)",
+         &options->large},
         {"alone", 0, PSI_OPTION_FLAG, "without peers", &options->alone},
         {"sealed", 0, PSI_OPTION_FLAG, "with TLS, beside two processes that do nothing but TLS",
          &options->sealed},
@@ -81,7 +84,7 @@ parse_all(int argc, char *const *argv, struct bench_options *options, struct raw
     };
     const struct psi_command command = {
         .name = "psd_bench",
-        .synopsis = "[options] [suite | survival | start | train | ceilings]",
+        .synopsis = "[options] [suite | survival | start | train | ceilings | sparse]",
         .about = about,
         .version = psd_version(),
         .options = table,
@@ -198,11 +201,14 @@ choose_what(const struct raw_options *raw, struct bench_options *options, struct
         options->what = BENCH_START;
     } else if (strcmp(raw->what, "train") == 0 && !chosen) {
         options->what = BENCH_TRAIN;
+    } else if (strcmp(raw->what, "sparse") == 0 && !chosen) {
+        options->what = BENCH_SPARSE;
     } else if (strcmp(raw->what, "ceilings") == 0) {
         options->what = BENCH_CEILINGS;
     } else {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "%.64s: must be suite, survival, start or train, on their own, or ceilings",
+                        "%.64s: must be suite, survival, start, train or sparse, on their own, or "
+                        "ceilings",
                         raw->what);
     }
     if (options->workers > WORKERS_MAX || options->servers > SERVERS_MAX) {

@@ -24,6 +24,7 @@ enum bench_what {
     BENCH_START,    /* from the command to the first barrier, by number of workers */
     BENCH_TRAIN,    /* the tensors of whole models, beside an emulated backward */
     BENCH_SURVIVAL, /* jobs that survive their servers beside the same that do not */
+    BENCH_SPARSE,   /* rows of sparse tables in one lane */
     BENCH_CHOSEN,   /* one kind of job, described by options */
 };
 
@@ -37,6 +38,7 @@ struct bench_options {
     bool answered; /* -h or --version was given and answered: leave */
     enum bench_what what;
     bool quick;
+    bool large; /* also what takes gigabytes and minutes */
     bool alone; /* without peers */
     bool shm;   /* transports to measure */
     bool tcp;

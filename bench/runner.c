@@ -15,6 +15,7 @@
 #include "processes.h"
 #include "progress.h"
 #include "report.h"
+#include "sparse_store.h"
 #include "targets.h"
 #include "timer.h"
 
@@ -158,7 +159,8 @@ runner_run(const struct bench_options *options, struct psd_error *err)
     if (status != PSD_OK) {
         return status;
     }
-    status = measure_all(&runner, err);
+    status = options->what == BENCH_SPARSE ? sparse_store_run(options, runner.lines, err)
+                                           : measure_all(&runner, err);
     results_fini(&runner.results);
     closed = lines_close(runner.lines, options->json, status == PSD_OK ? err : NULL);
     if (status == PSD_OK && closed == PSD_OK && options->json != NULL) {
