@@ -240,6 +240,26 @@ test_a_life_that_is_gone_is_no_other(void **state)
     master_bed_stop(job.bed);
 }
 
+/* If this fails, the last line of a job that lost a server and its copy together reads as if there never had been a
+ * copy. */
+static void
+test_the_end_names_the_server_that_died_with_its_copy(void **state)
+{
+    struct job job = begin();
+
+    (void)state;
+    call_eligible(&job, 0);
+    call_eligible(&job, 1);
+    kill_server(&job, 0);
+    hang_up(job.bed->lane[1], "killed");
+    hang_up(job.standby[1], "killed");
+    job.bed->lane[1] = NULL;
+    pass_ms(job.bed, 600, NULL);
+    assert_over(job.bed, PSI_EXIT_SERVER_LOST,
+                "and its copy was in server 0, which is lost as well");
+    master_bed_stop(job.bed);
+}
+
 /* If this fails, a copy takes the place of its owner and lacks what workers were told. */
 static void
 test_a_copy_that_lacks_something_is_not_promoted(void **state)
@@ -427,6 +447,7 @@ main(void)
         cmocka_unit_test(test_a_copy_that_came_back_takes_the_place),
         cmocka_unit_test(test_a_copy_that_does_not_come_to_its_place),
         cmocka_unit_test(test_a_copy_that_lacks_something_is_not_promoted),
+        cmocka_unit_test(test_the_end_names_the_server_that_died_with_its_copy),
         cmocka_unit_test(test_a_server_goes_on_without_a_copy_that_is_gone),
         cmocka_unit_test(test_a_server_that_does_not_reach_its_copy),
         cmocka_unit_test(test_a_copy_that_is_broken_is_not_waited_for),

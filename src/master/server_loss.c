@@ -76,30 +76,57 @@ master_outlives_process(const struct master *master, const struct member *lane)
     return master_outlives(master, lane);
 }
 
+/* Has it ended, or its connections? */
+static bool
+is_process_lost(const struct master *master, uint64_t process, uint32_t index)
+{
+    return master_process_is_gone(master, process) || master_find_process(master, index) != process;
+}
+
+/* Why no copy takes its place: that died as well, or lacks something. */
+static void
+tell_copy(const struct master *master, const struct member *lane, char *text_p, size_t size)
+{
+    const struct pair *pair = master_pair_of(master, lane);
+    const bool is_over = pair->stage == PAIR_NONE || pair->stage == PAIR_ENDING;
+
+    if (is_over && pair->copy.process != 0 &&
+        is_process_lost(master, pair->copy.process, pair->copy.server)) {
+        snprintf(text_p, size, ", and its copy was in server %u, which is lost as well",
+                 pair->copy.server);
+    } else {
+        snprintf(text_p, size, ": it had no whole copy at that moment");
+    }
+}
+
 /* What would have kept a copy of what the server had. */
-static const char *
-what_saves(const struct master *master)
+static void
+tell_what_saves(const struct master *master, const struct member *lane, char *text_p, size_t size)
 {
     if (master->config.replicas > 0) {
-        return ": it had no whole copy at that moment";
+        tell_copy(master, lane, text_p, size);
+    } else if (master->config.server_wait_ms == 0) {
+        snprintf(text_p, size, " (no copy can be kept with sum_failover=off)");
+    } else if (master->config.servers > 1) {
+        snprintf(text_p, size, " (replicas=1, psd_run --replicas 1, keeps a copy)");
+    } else {
+        snprintf(text_p, size,
+                 " (with psd_run --servers 2 --replicas 1 another server keeps a copy)");
     }
-    if (master->config.server_wait_ms == 0) {
-        return " (no copy can be kept with sum_failover=off)";
-    }
-    return master->config.servers > 1
-               ? " (replicas=1, psd_run --replicas 1, keeps a copy)"
-               : " (with psd_run --servers 2 --replicas 1 another server keeps a copy)";
 }
 
 /* Adds to the news of a loss why it is the end of a job that has tables. */
 static void
-explain(const struct master *master, const char *reason, char *text_p, size_t size)
+explain(const struct master *master, const struct member *lane, const char *reason, char *text_p,
+        size_t size)
 {
     const char *frail = master_tables_frail(master);
+    char saves[96];
 
     if (frail != NULL) {
-        snprintf(text_p, size, "%.250s; its part of table %.100s is lost with it%s", reason, frail,
-                 what_saves(master));
+        tell_what_saves(master, lane, saves, sizeof(saves));
+        snprintf(text_p, size, "%.250s; its part of table %.100s is lost with it%.90s", reason,
+                 frail, saves);
     } else if (master->tables > 0 && master->config.server_wait_ms == 0) {
         snprintf(text_p, size, "%.300s; it is not waited for (sum_failover is off)", reason);
     } else {
@@ -269,7 +296,7 @@ lose_for_good(struct master *master, struct member *member, enum psi_loss loss, 
 {
     char text[PSI_TEXT_MAX];
 
-    explain(master, reason, text, sizeof(text));
+    explain(master, member, reason, text, sizeof(text));
     psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST", "server %u (%s) lost: %s", member->rank,
             member->address, text);
     master_end_by_server(master, member, loss, text);

@@ -268,7 +268,7 @@ def test_all_servers_killed_together(start, heard):
     assert job.wait(60) == 137, job.stderr()
     (closing,) = re.findall(r"psd_run: job ended after [\d.]+ s with code 137: (.*); logs in ", job.stderr())
     named = re.match(r"server (\d) \(pid (\d+)\) was killed by signal 9 \(Killed\); its part of table \w+ is lost with it"
-                     r"(: it had no whole copy at that moment|, and so is its copy)$", closing)
+                     r"(, and its copy was in server \d, which is lost as well|, and so is its copy)$", closing)
     assert named and int(named[2]) == pids[int(named[1])], closing
     assert (result(job)["exit_code"], result(job)["cause"]) == (137, closing)
     assert [one["name"] for one in result(job)["processes"] if one["cause"]] == [f"server{named[1]}"]
