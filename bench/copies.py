@@ -6,8 +6,9 @@
 
 Two servers of one lane each, gradients and values in shared memory. Printed for each kind of job are medians over all
 jobs of it: the time of a step, the processor time of both servers and of the workers in it, and how often threads of the
-servers sleep and are pushed off their core. Processor time depends less on what else the machine does than the clock. With
---before, both kinds are run with the programs of another build, too.
+servers sleep and are pushed off their core. Processor time depends less on what else the machine does than the clock.
+Beside them, in the same turns, runs what has to be done at least (ceiling_copies.c; sgd alone). With --before, both kinds
+of jobs are run with the programs of another build, too.
 """
 
 import argparse
@@ -101,6 +102,12 @@ def run(args, programs, copies):
             pushed / args.steps)
 
 
+def run_ceiling(args, copies):
+    told = subprocess.run([str(args.programs / "bench" / "ceiling_copies"), str(args.mib), str(args.workers), str(args.steps),
+                           str(int(copies))], stdout=subprocess.PIPE, timeout=JOB_S, check=True)
+    return tuple(json.loads(told.stdout))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build")
@@ -112,16 +119,17 @@ def main():
     parser.add_argument("--rule", choices=("sgd", "momentum", "adam"), default="sgd")
     args = parser.parse_args()
     builds = {"": args.programs} | ({"before: ": args.before} if args.before else {})
-    kinds = [(name, copies) for name in builds for copies in (False, True)]
+    names = [*builds, *(["ceiling: "] if args.rule == "sgd" else [])]
+    kinds = [(name, copies) for name in names for copies in (False, True)]
     told = {kind: [] for kind in kinds}
     for pair in range(args.pairs):
         for name, copies in kinds if pair % 2 == 0 else reversed(kinds):
-            told[name, copies].append(run(args, builds[name], copies))
+            told[name, copies].append(run(args, builds[name], copies) if name in builds else run_ceiling(args, copies))
     print(f"{'medians':24}" + "".join(f"{column:>24}" for column in COLUMNS))
     for name, copies in kinds:
         medians = [statistics.median(column) for column in zip(*told[name, copies])]
         print(f"{name + ('with a copy' if copies else 'without'):24}" + "".join(f"{value:24.1f}" for value in medians))
-    for name in builds:
+    for name in names:
         pairs = list(zip(told[name, False], told[name, True]))
         for column, of in (("step", lambda job: job[0]), ("processor time of all", lambda job: job[1] + job[2])):
             ratios = sorted(of(without) / of(with_) for without, with_ in pairs)
