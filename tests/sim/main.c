@@ -27,7 +27,7 @@ static const char usage[] =
     "       psd_sim --dump-plan N           print what was drawn for a seed, to be kept\n"
     "       psd_sim --plan FILE [--trace]   run a job that was kept\n"
     "               [--seeds N] [--first K] the same job with other fortunes: N seeds from K on\n"
-    "                                       (K: the seed of the plan)\n"
+    "                                       (K: the seed of the plan), and what happened in them\n"
     "       psd_sim -h | --version\n"
     "\n"
     "Everything in a run follows from its seed: the shape of the job, what its workers do, "
@@ -49,6 +49,7 @@ struct options {
     uint64_t count;
     const char *plan; /* a file; NULL: seeds */
     bool single;
+    bool counted; /* what happened in all of them is shown */
     bool dump;
     bool trace;
 };
@@ -251,7 +252,7 @@ run_kept(const struct options *options)
         }
         plan.seed++;
     }
-    if (options->count == 1) {
+    if (!options->counted) {
         print_passed("plan", options->plan, &outcome);
     } else {
         print_summary(&outcome, options->count, seconds() - start);
@@ -288,6 +289,7 @@ parse(int argc, char **argv, struct options *options)
                 return false;
             }
         } else if (strcmp(argv[i], "--seeds") == 0) {
+            options->counted = true;
             if (!parse_number(argv[++i], &options->count)) {
                 return false;
             }

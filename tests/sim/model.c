@@ -13,6 +13,7 @@
 
 #include "base/fail.h"
 #include "half.h"
+#include "rank_set.h"
 #include "server/state.h"
 #include "shard/shard.h"
 
@@ -25,13 +26,13 @@ struct chunk_model {
     uint8_t *momentum_before;   /* ... and of the one before it */
     uint8_t *weights;           /* USE_SUM: what workers make of the means, ... */
     uint8_t *weights_before;    /* ... and had made before the newest */
-    uint32_t *in;               /* per round: who was in it */
-    uint32_t told;              /* of the newest version: who has been given it */
+    struct psi_ranks *in;       /* per round: who was in it */
+    struct psi_ranks told;      /* of the newest version: who has been given it */
     bool is_taken_back;         /* the round of that version had closed once, and nobody was told */
     const struct chunk *life;   /* of its server, as far as it has been compared ... */
     uint64_t compared;          /* ... up to that version */
     const struct chunk *opened; /* by a life that had nothing of it ... */
-    uint32_t absent;            /* ... and awaits nothing of these ranks, who have left */
+    struct psi_ranks absent;    /* ... and awaits nothing of these ranks, who have left */
 };
 
 struct table_model {
@@ -119,6 +120,20 @@ chunk_init(struct model *model, unsigned index, uint64_t chunk)
                 self->momentum);
 }
 
+/* Of a chunk. */
+static uint64_t
+most_elements(const struct plan *plan)
+{
+    uint64_t most = 0;
+
+    for (unsigned i = 0; i < plan->table_count; i++) {
+        const uint64_t elements = plan_chunk_elements(&plan->table[i], 0);
+
+        most = elements > most ? elements : most;
+    }
+    return most;
+}
+
 struct model *
 model_create(struct sim *sim, const struct plan *plan)
 {
@@ -148,7 +163,7 @@ model_create(struct sim *sim, const struct plan *plan)
         }
     }
     for (uint32_t rank = 0; rank < plan->workers; rank++) {
-        model->work[rank] = malloc(PSD_CHUNK_ELEMENTS * sizeof(double));
+        model->work[rank] = malloc(most_elements(plan) * sizeof(double));
         psi_assert(model->work[rank] != NULL);
     }
     return model;
@@ -218,13 +233,15 @@ anybody_knows(const struct model *model, const struct table_model *table)
     return servers_know(model, table);
 }
 
-static uint32_t
+static struct psi_ranks
 lost_ranks(const struct model *model)
 {
-    uint32_t lost = 0;
+    struct psi_ranks lost = {0};
 
     for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
-        lost |= (uint32_t)model->lost[rank] << rank;
+        if (model->lost[rank]) {
+            psi_ranks_add(&lost, rank);
+        }
     }
     return lost;
 }
@@ -241,7 +258,7 @@ take_back(struct model *model, const struct table_model *table, struct chunk_mod
     memcpy(chunk->momentum, chunk->momentum_before, bytes);
     chunk->version--;
     model->rounds--;
-    chunk->told = UINT32_MAX; /* there is nothing to make an earlier round anew from */
+    chunk->told = rank_set_all(); /* there is nothing to make an earlier round anew from */
     chunk->is_taken_back = true;
 }
 
@@ -250,7 +267,9 @@ take_back(struct model *model, const struct table_model *table, struct chunk_mod
 static bool
 may_be_taken_back(const struct model *model, const struct chunk_model *chunk, uint64_t step)
 {
-    return chunk->version == step + 1 && (chunk->told & ~lost_ranks(model)) == 0;
+    const struct psi_ranks lost = lost_ranks(model);
+
+    return chunk->version == step + 1 && rank_set_is_within(&chunk->told, &lost);
 }
 
 void
@@ -431,7 +450,7 @@ next_version(const struct table_plan *table, struct chunk_model *chunk, const ui
 
 /* Computes the version after round `chunk->version`, given who was in it. */
 static void
-advance(struct model *model, unsigned index, uint64_t number, uint32_t in)
+advance(struct model *model, unsigned index, uint64_t number, const struct psi_ranks *in)
 {
     struct table_model *table = &model->table[index];
     struct chunk_model *chunk = &table->chunk[number];
@@ -444,7 +463,7 @@ advance(struct model *model, unsigned index, uint64_t number, uint32_t in)
 
     psi_assert(to != NULL && step + 1 < versions_max(model->plan));
     for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
-        if ((in >> rank & 1) != 0 && !plan_is_empty(model->plan, index, rank, step)) {
+        if (psi_ranks_has(in, rank) && !plan_is_empty(model->plan, index, rank, step)) {
             plan_gradient(model->plan, index, rank, step, psi_chunk_first(number), chunk->elements,
                           sum_use ? chunk->weights : chunk->value[step], model->work[rank]);
             node[rank] = model->work[rank];
@@ -452,14 +471,14 @@ advance(struct model *model, unsigned index, uint64_t number, uint32_t in)
         }
     }
     memcpy(chunk->momentum_before, chunk->momentum, chunk->elements * table->element_bytes);
-    if (in == 0 && !sum_use) { /* nobody was left: no update */
+    if (rank_set_is_empty(in) && !sum_use) { /* nobody was left: no update */
         memcpy(to, chunk->value[step], chunk->elements * table->element_bytes);
     } else {
         next_version(plan, chunk, tree_sum(node, chunk->elements, plan->dtype), leaves, to);
     }
     chunk->value[step + 1] = to;
-    chunk->in[step] = in;
-    chunk->told = 0;
+    chunk->in[step] = *in;
+    chunk->told = (struct psi_ranks){0};
     chunk->is_taken_back = false;
     chunk->version++;
     model->rounds++;
@@ -471,7 +490,8 @@ advance(struct model *model, unsigned index, uint64_t number, uint32_t in)
 
 /* May exactly these ranks have been in the round? */
 static void
-check_members(struct model *model, const struct table_model *table, uint64_t number, uint32_t in)
+check_members(struct model *model, const struct table_model *table, uint64_t number,
+              const struct psi_ranks *in)
 {
     const struct plan *plan = model->plan;
     const struct chunk_model *chunk = &table->chunk[number];
@@ -480,7 +500,7 @@ check_members(struct model *model, const struct table_model *table, uint64_t num
     unsigned live = 0;
 
     for (uint32_t rank = 0; rank < plan->workers; rank++) {
-        const bool is_in = (in >> rank & 1) != 0;
+        const bool is_in = psi_ranks_has(in, rank);
 
         if (round < table->joined_at[rank] || round >= plan_leaves_at(plan, rank)) {
             if (is_in) {
@@ -504,7 +524,7 @@ check_members(struct model *model, const struct table_model *table, uint64_t num
                      rank);
         }
         if (is_in && round > plan->load_step && round > table->joined_at[rank] &&
-            (chunk->in[round - 1] >> rank & 1) == 0) {
+            !psi_ranks_has(&chunk->in[round - 1], rank)) {
             sim_fail(model->sim,
                      "table %s chunk %llu: worker %u is in round %llu but was not in "
                      "the one before",
@@ -558,13 +578,15 @@ value_of(const struct chunk *chunk, uint32_t buffer)
     return store->ops->read(store, chunk->place, buffer).base;
 }
 
-static uint32_t
+static struct psi_ranks
 ranks_in(const struct model *model, const struct chunk *have, uint64_t round)
 {
-    uint32_t in = 0;
+    struct psi_ranks in = {0};
 
     for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
-        in |= (uint32_t)(have->clock.next[rank] > round) << rank;
+        if (have->clock.next[rank] > round) {
+            psi_ranks_add(&in, rank);
+        }
     }
     return in;
 }
@@ -573,25 +595,27 @@ ranks_in(const struct model *model, const struct chunk *have, uint64_t round)
  * with the server: what they had given died with it. */
 static bool
 may_be_made_anew(const struct model *model, const struct chunk_model *chunk, uint64_t version,
-                 uint32_t in)
+                 const struct psi_ranks *in)
 {
-    const uint32_t was_in = version > 0 ? chunk->in[version - 1] : 0;
-    const uint32_t lost = lost_ranks(model);
+    const struct psi_ranks was_in = version > 0 ? chunk->in[version - 1] : (struct psi_ranks){0};
+    const struct psi_ranks missing = rank_set_minus(&was_in, in);
+    const struct psi_ranks lost = lost_ranks(model);
 
-    return version > 0 && version == chunk->version && (in & ~was_in) == 0 &&
-           (was_in & ~in & ~lost) == 0 && (chunk->told & ~lost) == 0;
+    return version > 0 && version == chunk->version && rank_set_is_within(in, &was_in) &&
+           rank_set_is_within(&missing, &lost) && rank_set_is_within(&chunk->told, &lost);
 }
 
 static void
-make_anew(struct model *model, unsigned index, uint32_t number, uint32_t in)
+make_anew(struct model *model, unsigned index, uint32_t number, const struct psi_ranks *in)
 {
     const struct table_model *table = &model->table[index];
     struct chunk_model *chunk = &table->chunk[number];
 
     take_back(model, table, chunk);
     advance(model, index, number, in);
-    sim_trace(model->sim, "model", "table %s chunk %u: round %llu closed anew, with %x",
-              table->plan->name, number, (unsigned long long)(chunk->version - 1), in);
+    sim_trace(model->sim, "model", "table %s chunk %u: round %llu closed anew, with %u",
+              table->plan->name, number, (unsigned long long)(chunk->version - 1),
+              psi_ranks_count(in));
 }
 
 /* A server's other life makes anew what an earlier one had, whoever was told of it then: the same
@@ -617,11 +641,12 @@ observe_again(struct model *model, unsigned index, const struct chunk *have)
     chunk->compared = version;
     value = value_of(have, have->current);
     if (memcmp(value, chunk->value[version], chunk->elements * table->element_bytes) != 0) {
-        const uint32_t absent = chunk->opened == have ? chunk->absent : 0;
-        const uint32_t in = ranks_in(model, have, version - 1) & ~absent;
+        const struct psi_ranks given = ranks_in(model, have, version - 1);
+        const struct psi_ranks in =
+            chunk->opened == have ? rank_set_minus(&given, &chunk->absent) : given;
 
-        if (may_be_made_anew(model, chunk, version, in)) {
-            make_anew(model, index, have->index, in);
+        if (may_be_made_anew(model, chunk, version, &in)) {
+            make_anew(model, index, have->index, &in);
         }
     }
     compare(model, table, have->index, version, value);
@@ -634,7 +659,8 @@ observe_chunk(struct model *model, unsigned index, const struct chunk *have, boo
     struct chunk_model *chunk = &table->chunk[have->index];
     const bool backup = table->plan->backup > 0;
     const bool elastic = plan_is_elastic(model->plan);
-    uint32_t in;
+    static const struct psi_ranks nobody;
+    struct psi_ranks in;
 
     if ((have->table->again || is_promoted) && have->clock.version <= chunk->version) {
         observe_again(model, index, have);
@@ -656,23 +682,24 @@ observe_chunk(struct model *model, unsigned index, const struct chunk *have, boo
         /* All who knew have left with what they gave. One that has joined begins behind it. */
         chunk->opened = have;
         chunk->absent = ranks_in(model, have, have->clock.version);
-        in = 0;
+        in = nobody;
     }
-    check_members(model, table, have->index, in);
-    advance(model, index, have->index, in);
+    check_members(model, table, have->index, &in);
+    advance(model, index, have->index, &in);
     while (chunk->version < have->clock.version) { /* and rounds whose ranks have all left */
-        check_members(model, table, have->index, 0);
-        advance(model, index, have->index, 0);
+        check_members(model, table, have->index, &nobody);
+        advance(model, index, have->index, &nobody);
     }
     if (!have->blank) {
         compare(model, table, have->index, chunk->version, value_of(have, have->current));
     }
     /* Of a round without anybody there is no value before it: nobody has part in that step. */
-    if (have->table->retain && chunk->in[chunk->version - 1] != 0) {
+    if (have->table->retain && !rank_set_is_empty(&chunk->in[chunk->version - 1])) {
         compare(model, table, have->index, chunk->version - 1, value_of(have, 1 - have->current));
     }
-    sim_trace(model->sim, "model", "table %s chunk %u: round %llu closed with %x",
-              table->plan->name, have->index, (unsigned long long)(chunk->version - 1), in);
+    sim_trace(model->sim, "model", "table %s chunk %u: round %llu closed with %u",
+              table->plan->name, have->index, (unsigned long long)(chunk->version - 1),
+              psi_ranks_count(&in));
 }
 
 /* A life that has a successor may not know yet, and open what was opened in its absence. What it
@@ -724,9 +751,12 @@ model_version(const struct model *model, unsigned table, uint64_t chunk, uint64_
 void
 model_kept(struct model *model, unsigned table, uint64_t chunk, uint64_t version)
 {
+    struct psi_ranks alone = {0};
+
+    psi_ranks_add(&alone, 0);
     while (model->table[table].chunk[chunk].version < version &&
            version < versions_max(model->plan)) {
-        advance(model, table, chunk, 1);
+        advance(model, table, chunk, &alone);
     }
 }
 
@@ -736,7 +766,7 @@ model_told(struct model *model, unsigned table, uint64_t chunk, uint64_t version
     struct chunk_model *of = &model->table[table].chunk[chunk];
 
     if (version == of->version) {
-        of->told |= UINT32_C(1) << rank;
+        psi_ranks_add(&of->told, rank);
     }
 }
 
@@ -1064,7 +1094,7 @@ check_left(struct model *model, const struct table_model *table, uint32_t rank)
         const struct chunk_model *chunk = &table->chunk[c];
 
         for (uint64_t round = first; round < chunk->version && round < lowest; round++) {
-            if ((chunk->in[round] >> rank & 1) == 0) {
+            if (!psi_ranks_has(&chunk->in[round], rank)) {
                 lowest = round;
             }
         }
@@ -1073,12 +1103,12 @@ check_left(struct model *model, const struct table_model *table, uint32_t rank)
         const struct chunk_model *chunk = &table->chunk[c];
 
         if (chunk->version > lowest) {
-            const bool in = (chunk->in[lowest] >> rank & 1) != 0;
+            const bool in = psi_ranks_has(&chunk->in[lowest], rank);
 
             in_lowest += in;
             out_lowest += !in;
         }
-        if (chunk->version > lowest + 1 && (chunk->in[lowest + 1] >> rank & 1) != 0) {
+        if (chunk->version > lowest + 1 && psi_ranks_has(&chunk->in[lowest + 1], rank)) {
             sim_fail(model->sim,
                      "table %s: worker %u left at step %llu, but is in the next one of "
                      "chunk %llu",
@@ -1115,22 +1145,28 @@ static void
 check_same_sets(struct model *model, const struct table_model *first,
                 const struct table_model *table)
 {
-    const uint32_t may_differ = model->plan->policy == PSI_DEATH_CONTINUE ? lost_ranks(model) : 0;
+    const struct psi_ranks may_differ =
+        model->plan->policy == PSI_DEATH_CONTINUE ? lost_ranks(model) : (struct psi_ranks){0};
 
     for (uint64_t c = 0; c < table->chunk_count; c++) {
         const struct chunk_model *chunk = &table->chunk[c];
-        const uint32_t *in = first->chunk[0].in;
+        const struct psi_ranks *in = first->chunk[0].in;
 
         for (uint64_t round = 0; round < chunk->version && round < first->chunk[0].version;
              round++) {
             const bool late = first != table && (first->late[round] || table->late[round]);
 
-            if (((chunk->in[round] ^ in[round]) & ~may_differ) != 0 && !late) {
-                sim_fail(model->sim,
-                         "round %llu: chunk 0 of table %s closed with %x, chunk %llu of table %s "
-                         "with %x",
-                         (unsigned long long)round, first->plan->name, in[round],
-                         (unsigned long long)c, table->plan->name, chunk->in[round]);
+            const struct psi_ranks more = rank_set_minus(&chunk->in[round], &in[round]);
+            const struct psi_ranks less = rank_set_minus(&in[round], &chunk->in[round]);
+
+            if (!late && (!rank_set_is_within(&more, &may_differ) ||
+                          !rank_set_is_within(&less, &may_differ))) {
+                sim_fail(
+                    model->sim,
+                    "round %llu: chunk 0 of table %s closed with %u workers, chunk %llu of table "
+                    "%s with %u, not all the same",
+                    (unsigned long long)round, first->plan->name, psi_ranks_count(&in[round]),
+                    (unsigned long long)c, table->plan->name, psi_ranks_count(&chunk->in[round]));
                 return;
             }
         }

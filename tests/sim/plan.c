@@ -221,7 +221,7 @@ draw_hosts(struct plan *plan, struct rng *rng)
 static uint32_t
 draw_workers(struct rng *rng)
 {
-    return (uint32_t)(rng_chance(rng, 4) ? rng_between(rng, FEW + 1, WORKERS_MAX)
+    return (uint32_t)(rng_chance(rng, 4) ? rng_between(rng, FEW + 1, WORKERS_DRAWN_MAX)
                                          : rng_between(rng, 1, FEW));
 }
 

@@ -15,7 +15,8 @@
 #include "table/spec.h"
 
 enum {
-    WORKERS_MAX = 32,
+    WORKERS_MAX = 1024, /* of a kept plan; of a drawn one ... */
+    WORKERS_DRAWN_MAX = 32,
     SERVERS_MAX = 4,
     LANES_MAX = 2,
     TABLES_MAX = 4,
