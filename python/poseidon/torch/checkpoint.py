@@ -20,7 +20,8 @@ import torch
 
 import poseidon
 
-from . import collectives, due, parts
+from .. import _due as due
+from . import collectives, parts
 
 TIMEOUT_S = 1800.0
 _KIND = "poseidon.torch.Checkpoint"

@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import sys
+import zlib
 from typing import Any
 
 _NAME = "part-{}-worker0.safetensors"
@@ -40,3 +41,19 @@ def begin_again_in_order() -> None:
     if order is not None and os.environ.get("PYTHONHASHSEED") != order:
         os.environ["PYTHONHASHSEED"] = order
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def circumstances(session: Any, **versions: str) -> dict[str, Any]:
+    """What has to be the same when a script goes on."""
+    with open(sys.argv[0], "rb") as file:
+        text = file.read()
+    return {"script": zlib.crc32(text), "arguments": sys.argv[1:], "workers": session.world, **versions}
+
+
+def check_circumstances(session: Any, **versions: str) -> None:
+    """Of the checkpoint and now."""
+    for what, now in circumstances(session, **versions).items():
+        if head().get(what) != now:
+            told = "" if what == "script" else f" ({head().get(what)} then, {now} now)"
+            session.refuse(f"the checkpoint was written with another {what.rstrip('s') if what in ('arguments', 'workers') else what}{told}",
+                           "go on with what it was written with, and the same number of workers, or begin anew")

@@ -2,7 +2,7 @@
 """The points of a script at which its job can be saved, and from which it can go on: where it asks for the next batch of a
 loader that it trains on, when at least one of the loader's batches was trained on.
 
-There all workers give their part after the same batch (poseidon.torch.due): worker 0 weights, buffers, and the state of
+There all workers give their part after the same batch (poseidon._due): worker 0 weights, buffers, and the state of
 optimizers, each worker its random generators and its variables. How far the script was is told by how often it had come to such a point; a
 digest tells which loaders it had read on its way."""
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import weakref
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -48,7 +47,7 @@ class Points:
 
     def join(self) -> None:
         """The worker is in the job."""
-        from poseidon.torch import due
+        from poseidon import _due as due
 
         if resumed.is_resumed():
             from .replay import Replay
@@ -134,7 +133,7 @@ class Points:
             raise Unknown("its loader has persistent_workers, whose random numbers go on from epoch to epoch")
 
     def _head(self) -> dict[str, Any]:
-        return {"version": VERSION, "seed": seeds.of_job(), "hash_seed": os.environ.get("PYTHONHASHSEED"), **circumstances(self._session)}
+        return {"framework": "torch", "version": VERSION, "seed": seeds.of_job(), "hash_seed": os.environ.get("PYTHONHASHSEED"), **resumed.circumstances(self._session, torch=torch.__version__)}
 
     def _of_this_worker(self) -> dict[str, Any]:
         found = Variables()
@@ -151,13 +150,6 @@ class Points:
 
 ADVICE = ("use poseidon.torch.Checkpoint in the script, or checkpoints of its own, and run it without --checkpoint "
           "and --resume (docs/checkpoints.md)")
-
-
-def circumstances(session: TorchSession) -> dict[str, Any]:
-    """What has to be the same when a script goes on."""
-    with open(sys.argv[0], "rb") as file:
-        text = file.read()
-    return {"script": zlib.crc32(text), "arguments": sys.argv[1:], "workers": session.world, "torch": torch.__version__}
 
 
 def tensors_of(session: TorchSession, found: Variables) -> list[tuple[str, torch.Tensor]]:

@@ -46,18 +46,14 @@ class Replay:
         from poseidon.torch import parts
 
         from ..common import resumed
-        from .points import ADVICE, VERSION, circumstances
+        from .points import ADVICE, VERSION
 
         found, head = poseidon.context().checkpoint_resumed(), resumed.head()
-        if found is None or not head:
+        if found is None or head.get("framework") != "torch":
             self._session.refuse("the checkpoint that the job goes on from has nothing of a plain script of PyTorch", ADVICE)
         if head.get("version") != VERSION:
             self._session.refuse(f"the checkpoint is of version {head.get('version')}, expected {VERSION}", ADVICE)
-        for what, now in circumstances(self._session).items():
-            if head.get(what) != now:
-                told = "" if what == "script" else f" ({head.get(what)} then, {now} now)"
-                self._session.refuse(f"the checkpoint was written with another {what.rstrip('s')}{told}",
-                                     "go on with what it was written with, and the same number of workers, or begin anew")
+        resumed.check_circumstances(self._session, torch=torch.__version__)
         return parts.decode(found[1])
 
     # ---- on the way

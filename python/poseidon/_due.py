@@ -13,7 +13,7 @@ from typing import Any, Callable
 import numpy as np
 
 import poseidon
-from poseidon._context import CHECKPOINT_EPOCH, CHECKPOINT_NONE
+from ._context import CHECKPOINT_EPOCH, CHECKPOINT_NONE
 
 _AT_EPOCH = -1.0
 _PATIENCE_S = 10.0
@@ -34,6 +34,11 @@ class Due:
         self._told = 0.0
         self._writer: threading.Thread | None = None
         self._context.before_leaving(self._finish)
+
+    def offer(self) -> None:
+        """Tells the master that steps will come which can be saved; after() does, too, but the first may take long."""
+        if self._context.rank == 0:
+            self._context.checkpoint_due(0)
 
     def after(self, step: int, epoch_ended: Callable[[], bool] = bool) -> bool:
         """Whether the state after so many steps is wanted. epoch_ended: asked where the ends of epochs are wanted."""
