@@ -10,7 +10,8 @@
     gradients = jax.grad(loss)(params, batch)             # of this worker's batch
     updates, state = optimizer.update(gradients, state, params)
 
-push_pull() works on values and inside jax.jit, where it is a callback in the order of the program."""
+push_pull() works on values and inside jax.jit, where it is a callback in the order of the program.
+Checkpoint is the program's state in the checkpoints of psd_run (_jax_checkpoint.py)."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ from jax.experimental import io_callback
 import poseidon
 
 from ._errors import InvalidError
+from ._jax_checkpoint import Checkpoint  # noqa: F401  (a name of this module)
 from ._memory import dtype_name
 
 TIMEOUT_MS = 1_800_000  # for the slowest worker to come to the same place

@@ -260,7 +260,7 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path, checkpoint, beside, opti
     ("torch", small("import torch as t; x = t.randn(8, 2); [(optimizer.zero_grad(), model(x + t.randn(8, 2)).square().mean().backward(), "
            "optimizer.step()) for _ in range(3)]"), "no loader of torch hands out"),
     ("tensorflow", "import keras, numpy as np\nmodel = keras.Sequential([keras.layers.Dense(1)])\nmodel.compile('sgd', 'mse')\n"
-     "model.fit(np.ones((8, 2)), np.ones((8, 1)), batch_size=2, verbose=0)\n", "has nothing of plain scripts of this framework"),
+     "model.fit(np.ones((8, 2)), np.ones((8, 1)), batch_size=2, verbose=0)\n", "has nothing of a plain script of Keras"),
 ])
 def test_scripts_that_cannot_go_on_are_stopped(tmp_path, checkpoint, framework, text, said):
     """If this fails, a script of another kind begins anew in silence where its user wants it to go on."""

@@ -10,6 +10,7 @@ common/  for all frameworks
     session        how a script is left alone, stopped, or made a worker of the job
     notes          the line to psd_run
     resumed        what has to be known of a checkpoint before the script runs
+    variables      what of a script has to be kept to go on from a checkpoint; liveness, which of its variables are read again
     seeds          random numbers that are the same on all workers of a job
     children       processes of the script that were stopped
     witness        what must hold in every step, whoever deals the data out
@@ -23,8 +24,8 @@ common/  for all frameworks
 torch/   scripts of PyTorch
     session        their optimizers, their models, whether they are distributed
     patches        where torch tells the session what the script does
-    points         where a script's job can be saved, and gone on from; replay goes there, variables and liveness tell
-                   what of the script has to be kept
+    points         where a script's job can be saved, and gone on from; replay goes there, variables has what only
+                   torch's scripts have
     streams        random numbers that all workers draw alike, and those that are each worker's own
     shards         which batches of a training loader are this worker's
     samplers       those of a loader, also those that others wrap
@@ -60,6 +61,7 @@ keras/   Model.fit of Keras, and loops with tapes
     tape_loops     loops of the script's own, with tapes: readings deals their batches out, tape_steps averages
                    their gradients, tape_trial tries their functions
     noise          random numbers that are each worker's own
+    points         where a script's job can be saved, and gone on from; variables has what only Keras's scripts have
     metrics        results over the samples of all workers
     everyone       a few numbers of all workers
     foreign        other backends and Keras 2, which are refused

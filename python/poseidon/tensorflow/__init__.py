@@ -23,7 +23,7 @@ from .ops import pull, push, push_pull, push_pull_table
 from .reductions import allgather, allreduce, broadcast, broadcast_object, grouped_allreduce
 
 shutdown = close
-_LATER = {"BroadcastCallback": "callbacks", "LearningRateWarmupCallback": "callbacks",
+_LATER = {"BroadcastCallback": "callbacks", "Checkpoint": "checkpoint", "LearningRateWarmupCallback": "callbacks",
           "MetricAverageCallback": "callbacks", "ModelCheckpoint": "callbacks",
           "broadcast_variables": "callbacks", "DistributedGradientTape": "optimizer",
           "DistributedOptimizer": "optimizer", "broadcast_global_variables": "sessions",

@@ -30,11 +30,12 @@ class KerasSession(Session):
     """Thread: that of the script which trains."""
 
     package = "poseidon.tensorflow"
+    goes_on = True
 
     def __init__(self, watch):
         super().__init__(watch)
         self.in_fit = False
-        self.step = self.checks = None  # from the first fit on
+        self.step = self.checks = self.points = None  # from the first fit on
         self._fitted = {}  # by the identity of a model: how it was fitted last
         self.loops = TapeLoops(self)
         self._told = set()
@@ -106,12 +107,12 @@ class KerasSession(Session):
             steps_per_epoch = -(-steps_per_epoch // self.world)
             pieces.samples = pieces.elements = None  # an epoch is what the script says
         fitted = self._prepare(model, pieces)
+        callbacks = self.points.begin_fit(fitted, pieces, self._callbacks(callbacks, fitted, initial_epoch))
         self.in_fit = True
         try:
             return own(model, pieces.dataset, epochs=epochs,
                        verbose=verbose if self.rank == 0 else 0, validation_data=validation_data,
-                       callbacks=self._callbacks(callbacks, fitted, initial_epoch), initial_epoch=initial_epoch,
-                       steps_per_epoch=steps_per_epoch, shuffle=False, **rest)
+                       callbacks=callbacks, initial_epoch=initial_epoch, steps_per_epoch=steps_per_epoch, shuffle=False, **rest)
         finally:
             self.in_fit = False
             fitted.leave()
@@ -132,6 +133,9 @@ class KerasSession(Session):
         import poseidon.tensorflow.optimizer  # noqa: F401  (XLA is left out)
 
         if self.step is None:
+            from .points import Points  # needs poseidon
+
+            self.points = Points(self)
             self.step = Step(self)
             self.checks = Checks(self, self.step)
 
@@ -269,7 +273,8 @@ class Fitted:
         self._compiled = _how_compiled(model)
         self._function = None  # of Keras, when this fit is over
         self._tried = False
-        self._variables = []  # what the step uses, where it is known
+        self.variables = []  # what the step uses, where it is known
+        self.draws_with_state = ""  # by which operation, if by one
         self._adds_up = False
         self.pieces = self.metrics = None
 
@@ -279,6 +284,8 @@ class Fitted:
 
     def enter(self, pieces):
         """A fit begins."""
+        from poseidon.tensorflow.fit_points import optimizers_of
+
         model, step = self.model, self._session.step
         self.pieces = pieces
         self.metrics = Metrics(self._session, model)
@@ -294,7 +301,10 @@ class Fitted:
             # Nothing happens in a step that finds no data: counters of optimizers would go on alone.
             with tensorflow.control_dependencies([words]):
                 step.begin(data, words, rates_of(optimizers_of(model)), sample(model.trainable_weights))
-                return own_step(data)
+                logs = own_step(data)
+            if self._session.points.are_of_use:
+                self.draws_with_state = noise.drawn_with_state()
+            return logs
 
         model.train_step = train_step
         self.metrics.enter()
@@ -308,10 +318,12 @@ class Fitted:
 
     def begin(self):
         """Keras has made the function that trains, and nothing was trained yet."""
+        from poseidon.tensorflow.fit_points import optimizers_of
+
         model, session = self.model, self._session
         session.step.share_variables([*model.weights, *session.step.variables, *(
             each for optimizer in optimizers_of(model) for each in optimizer.variables)])
-        own = model.train_function
+        own = session.points.passing(model.train_function)
 
         def first(iterator):
             model.train_function = own
@@ -330,38 +342,16 @@ class Fitted:
                 return own(iterator)  # which ends likewise
         if not self._tried:
             self._try(batches[0][0], iterator.element_spec[0])
-        noise.draw_apart(self._session.rank, self.model, self._variables)
-        return own(iter(_of_batches(batches, iterator.element_spec)))
+        noise.draw_apart(self._session.rank, self.model, self.variables)
+        from poseidon.tensorflow.fit_points import of_batches
+
+        return own(iter(of_batches(batches, iterator.element_spec)))
 
     def _try(self, data, specs):
         trial = Trial(self._session.step, self.model, self._own_step, specs)
         self._adds_up = self._session.judged(trial.judge(data), trial.problem, self._session.step)
         self._tried = True
-        self._variables = trial.variables
-
-
-def _of_batches(batches, specs):
-    """A dataset that looks like the one they come from, so that no other graph is made for it."""
-    def loosen(*parts):
-        return tensorflow.nest.map_structure(
-            lambda each, spec: tensorflow.compat.v1.placeholder_with_default(each, spec.shape),
-            parts, specs)
-
-    made = None
-    for batch in batches:
-        one = tensorflow.data.Dataset.from_tensors(batch).map(
-            tensorflow.autograph.experimental.do_not_convert(loosen))
-        made = one if made is None else made.concatenate(one)
-    return made
-
-
-def optimizers_of(model):
-    """Those that it has as attributes, its own first."""
-    found = [model.optimizer] if getattr(model, "optimizer", None) is not None else []
-    for each in vars(model).values():
-        if isinstance(each, keras.optimizers.Optimizer) and all(each is not one for one in found):
-            found.append(each)
-    return found
+        self.variables = trial.variables
 
 
 def _how_compiled(model):

@@ -12,6 +12,8 @@ import tensorflow
 from tensorflow.python.eager import context
 
 _STRIDE = 2654435761  # between the numbers of two workers
+_WITH_STATE = ("RandomUniform", "RandomUniformInt", "RandomStandardNormal", "ParameterizedTruncatedNormal", "TruncatedNormal",
+               "RandomShuffle", "Multinomial", "RandomGamma", "RandomPoisson", "RandomPoissonV2")  # which nobody can read
 _generators = weakref.WeakSet()  # of TensorFlow, that the script has made
 _of_layers = []  # references to generators of Keras, likewise
 _own = {}  # what is this worker's own by now, by identity
@@ -94,3 +96,12 @@ def in_own_graph(rank):
 def graph_seed(seed, rank):
     """Of a step's graph, for operations with a state."""
     return (seed + _STRIDE * rank) % (1 << 31) if rank > 0 else seed
+
+
+def drawn_with_state():
+    """An operation of the graph that is being traced which draws random numbers from a state of its own; empty: there is none."""
+    if tensorflow.executing_eagerly():
+        return ""
+    graph = tensorflow.compat.v1.get_default_graph().as_graph_def()
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    return next((node.op for node in nodes if node.op in _WITH_STATE), "")

@@ -125,6 +125,8 @@ class TapeLoops:
 
     def _stepped(self, part):
         self.steps += 1
+        if self.steps == 1:
+            self._session.points.lead_nowhere("it trains in a loop of its own")
         self._session.progress().step(self._session.count_step(), part.rows)
         self.checks.look(self.steps)
         if self.steps == 1 and self.rank == 0:

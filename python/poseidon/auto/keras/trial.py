@@ -175,9 +175,12 @@ def _with_seed(rows, own, stateless):
 
 def _drop_alike(own):
     def dropout(x, rate, seed=None, noise_shape=None, **kwargs):
-        shape = tensorflow.shape(x) if noise_shape is None else \
-            tensorflow.convert_to_tensor([tensorflow.shape(x)[place] if size is None else size
-                                          for place, size in enumerate(noise_shape)])
+        shape = noise_shape
+        if noise_shape is None:
+            shape = tensorflow.shape(x)
+        elif not tensorflow.is_tensor(noise_shape):
+            shape = tensorflow.convert_to_tensor([tensorflow.shape(x)[place] if size is None else size
+                                                  for place, size in enumerate(noise_shape)])
         if _is_of_samples(shape):
             noise_shape = _one_row(shape)
         return own(x, rate, seed=seed, noise_shape=noise_shape, **kwargs)
