@@ -553,6 +553,7 @@ for points, targets in loader:
 """, options=("--restart", "on-failure", "--max_restarts", 1))
     assert done.code == 2, done.out + done.err
     assert "started again in the middle of a job" in done.err
+    assert "--checkpoint DIR --restart=on-failure --restart_scope=group" in done.err
 
 
 def test_the_hook_of_a_wheel(job, tmp_path):

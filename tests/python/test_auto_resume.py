@@ -7,13 +7,15 @@ import os
 import random
 import re
 import signal
+import subprocess
 import sys
 import textwrap
+import uuid
 
 import pytest
 
 import warm
-from helpers import Job, marked_processes, wait_for
+from helpers import Job, marked_processes, program, wait_for
 
 from conftest import PACKAGE_PATH, TREE
 
@@ -268,3 +270,19 @@ def test_scripts_that_cannot_go_on_are_stopped(tmp_path, checkpoint, framework, 
                 python=warm.python(framework))
     assert job.wait(120) == 2, job.stdout() + job.stderr()
     assert said in job.stderr() or "another script" in job.stderr(), job.stderr()
+
+
+def test_a_worker_that_comes_later_is_refused_by_name(tmp_path):
+    """If this fails, a worker that is added to a plain script trains on samples of others, or stops the job; or nobody is told
+    what to do instead."""
+    gate, title = tmp_path / "gate", f"plain-{uuid.uuid4().hex[:8]}"
+    path = script_in(tmp_path / "script", small("import os", "while epoch == 1 and not os.path.exists(sys.argv[1]): time.sleep(0.05)"))
+    job = start(tmp_path / "job", path, gate, options=["--max_workers", 3, "--name", title])
+    wait_for(lambda: "automatic distribution of train.py" in job.stderr(), 120, lambda: job.stdout() + job.stderr())
+    subprocess.run([program("psd_run"), "scale", title, "--workers", "+1"], check=True, capture_output=True, timeout=120)
+    wait_for(lambda: "this worker comes while others train" in job.run_log() or job.process.poll() is not None, 120,
+             lambda: job.stdout() + job.stderr() + job.run_log())
+    gate.touch()
+    ended(job)
+    assert "use poseidon.elastic in the script" in job.stderr() and "--restart_scope=group" in job.stderr(), job.stderr()
+    assert len(told(job)) == 2 and "weights equal to the bit on 2 workers after 12 steps" in job.stderr(), job.stderr()

@@ -18,6 +18,7 @@ from . import files, notes, resumed, seeds
 
 TIMEOUT_S = 1800.0  # for the slowest worker to come to the same step
 EXIT_REFUSED = 2
+_FROM_CHECKPOINT = "from its last checkpoint (--checkpoint DIR --restart=on-failure --restart_scope=group)"
 
 
 def _be_brief_when_the_job_is_over(lost: type[Exception]) -> None:
@@ -137,7 +138,15 @@ class Session:
         # Workers prepare their data before they come here, and need not be done together. Another
         # framework of the script may have joined before.
         told = "PSD_OPEN_TIMEOUT_MS" in os.environ or poseidon.is_initialized()
-        context = poseidon.init() if told else poseidon.init(open_timeout_ms=int(TIMEOUT_S * 1000))
+        try:
+            context = poseidon.init() if told else poseidon.init(open_timeout_ms=int(TIMEOUT_S * 1000))
+        except poseidon.RefusedError as error:
+            if "(setting join)" not in str(error):
+                raise
+            self.refuse("this worker comes while others train, and the script knows nothing of workers that come: which "
+                        "samples and random numbers are whose follows from how many workers began",
+                        "use poseidon.elastic in the script, or let the number of workers be; one that is lost comes back with the "
+                        f"whole job, {_FROM_CHECKPOINT}")
         self.joined = True
         if resumed.is_resumed() and not self.goes_on:
             self.refuse("the job goes on from a checkpoint of psd_run, which has nothing of plain scripts of this framework",
@@ -149,8 +158,7 @@ class Session:
         if context.incarnation > 1:
             self.refuse("this worker was started again in the middle of a job, and the script knows "
                         "nothing of where the others are",
-                        "restart the whole job instead (--restart_scope=group), or use "
-                        f"{self.package}")
+                        f"begin the whole job anew instead, {_FROM_CHECKPOINT}, or use poseidon.elastic in the script")
 
     # ---- files
 
