@@ -349,6 +349,22 @@ start_moving_job(void)
 }
 
 struct master_bed *
+start_moving_second_life(void)
+{
+    struct master_bed *bed = create(&(struct master_config){.workers = 1,
+                                                            .servers = 1,
+                                                            .policy = PSI_DEATH_FAIL,
+                                                            .server_wait_ms = 10000,
+                                                            .server_return_ms = 1000,
+                                                            .master_grace_ms = 30000,
+                                                            .max_servers = 3,
+                                                            .term = 2});
+
+    bed->lanes = 2;
+    return bed;
+}
+
+struct master_bed *
 master_bed_start_lives(uint32_t workers, uint32_t servers, enum psi_death_policy policy)
 {
     return create(&(struct master_config){.workers = workers,

@@ -89,6 +89,7 @@ struct master_bed *start_wide_job(uint32_t replicas);
 
 /* One worker, one server of two lanes; there may be three servers. Places move with 1000 bytes a second. */
 struct master_bed *start_moving_job(void);
+struct master_bed *start_moving_second_life(void); /* ... which knows nothing of it */
 
 /* One with room for so many ranks, which begins with fewer workers, and needs as many to go on. */
 struct master_bed *start_elastic_job(uint32_t ranks, uint32_t workers, uint32_t servers,

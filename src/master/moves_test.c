@@ -3,6 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/exit_code.h"
@@ -212,6 +213,61 @@ test_there_is_room_for_so_many(void **state)
     master_bed_stop(job.bed);
 }
 
+/* A lane of the job that the last master knew, by view V, with that incarnation. */
+enum { V = 1 << PSI_VIEW_COUNT_BITS | 3, JOB = 77 };
+
+static struct peer *
+lane_returns(struct master_bed *bed, uint32_t lane, uint32_t incarnation, uint32_t process)
+{
+    struct psi_view_worker worker = {.incarnation = 1, .member = true};
+    struct psi_view_place place[2] = {
+        {.incarnation = 1, .process = 1 << PSI_PROCESS_INDEX_BITS},
+        {.lane = 1, .incarnation = 1, .process = 1 << PSI_PROCESS_INDEX_BITS}};
+    const struct psi_view view = {
+        .id = V, .workers = 1, .worker = &worker, .places = 2, .place = place};
+    const struct psi_lane_state state = {0};
+    struct peer *peer = dial(bed);
+
+    peer->life = 100 + lane;
+    for (uint32_t i = 0; i < 2; i++) {
+        snprintf(place[i].address, sizeof(place[i].address), "test://lane%u", i);
+    }
+    say_hello(bed, peer, (struct psi_frame){.type = PSI_FRAME_HELLO},
+              &(struct psi_hello){.role = PSI_ROLE_SERVER,
+                                  .lane = lane,
+                                  .lanes = 2,
+                                  .incarnation = (uint16_t)incarnation,
+                                  .life = 100 + lane,
+                                  .host = UINT64_C(1) << PSI_PROCESS_INDEX_BITS | process,
+                                  .kernel_revision = PSI_KERNEL_REVISION,
+                                  .job = JOB,
+                                  .term = 1,
+                                  .view = V,
+                                  .address = "test://lane"});
+    (void)hear_welcome(peer);
+    say_view(bed, peer, (struct psi_frame){.type = PSI_FRAME_VIEW_COMMIT}, &view);
+    say_lane_state(bed, peer, (struct psi_frame){.type = PSI_FRAME_LANE_STATE}, &state);
+    return peer;
+}
+
+/* If this fails, a master that dies in the moment in which a place has moved takes the lanes beside it along: the next one
+ * believes that their process had died. */
+static void
+test_the_next_master_keeps_the_lanes_beside_a_moved_place(void **state)
+{
+    struct master_bed *bed = start_moving_second_life();
+
+    (void)state;
+    bed->lane[1] = lane_returns(bed, 1, 1, 0);
+    bed->lane[0] = lane_returns(bed, 0, 2, NEWCOMER); /* let in, and no view had it yet */
+    pass_ms(bed, 1000, NULL);
+    assert_true(logged(bed, "the master is back"));
+    assert_false(is_gone(bed->lane[1]));
+    assert_false(is_gone(bed->lane[0]));
+    assert_false(is_over(bed));
+    master_bed_stop(bed);
+}
+
 int
 main(void)
 {
@@ -221,6 +277,7 @@ main(void)
         cmocka_unit_test(test_a_newcomer_that_dies_takes_nothing_along),
         cmocka_unit_test(test_a_server_that_leaves_is_drained_first),
         cmocka_unit_test(test_there_is_room_for_so_many),
+        cmocka_unit_test(test_the_next_master_keeps_the_lanes_beside_a_moved_place),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

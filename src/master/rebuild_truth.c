@@ -41,6 +41,11 @@ master_truth_gave_up(const struct master *master, const struct psi_view *view,
 {
     const struct server *server = &master->server[lane->rank];
 
+    /* Where a single place may move, what became of that says nothing of a lane that is here. */
+    if (master_may_move(master) && master_lane_has_told(lane) &&
+        lane->incarnation == psi_view_place(view, lane->rank, lane->lane)->incarnation) {
+        return false;
+    }
     for (uint32_t i = 0; i < server->lanes; i++) {
         const struct member *other = &server->lane[i];
 
@@ -159,5 +164,5 @@ master_truth_is_enough(const struct master *master, const struct psi_view *view)
             return true;
         }
     }
-    return master->config.replicas > 0 && master_tables_frail(master) != NULL;
+    return master_may_pair(master) && master_tables_frail(master) != NULL;
 }
