@@ -98,6 +98,25 @@ def test_a_job_grows_and_shrinks(start, arguments, options):
     assert "2 servers came on the way, 2 left: 10 places moved" in job.stderr()
 
 
+@pytest.mark.all
+@pytest.mark.parametrize("arguments", [("--zoo", "--awkward", "--elements", 70_000), (*UPDATES, "--memory", "view"),
+                                       (*UPDATES, "--split")], ids=["kinds", "values in place", "push, then pull"])
+def test_whatever_moves(start, arguments):
+    """If this fails, a stale, an asynchronous or a sum table beside others does not move, or workers that read values where the
+    server has them see others after a move."""
+    calm = train(start, arguments=arguments, steps=60, name="calm")
+    assert calm.wait(120) == 0, calm.stderr()
+    job = train(start, "--max_servers=2", arguments=(*arguments, "--hold", "closing:gate"), steps=60)
+    job.wait_for_output("step 4\n", 2)
+    assert scale(job, "--servers", 2).returncode == 0
+    wait_for_places(job, {0: 2, 1: 2})
+    assert scale(job, "--servers", 1).returncode == 0
+    wait_until_gone(job, "server1")
+    (job.directory / "gate").touch()
+    assert job.wait(120) == 0, job.stdout() + job.stderr() + job.log("master").decode()
+    assert digests(job) == digests(calm)
+
+
 def test_with_copies(start):
     """If this fails, servers that have copies cannot come and go, or redundancy does not come back, or a server that has what has
     just moved to it cannot die."""

@@ -11,6 +11,7 @@
 #include <limits.h>
 
 #include "peek.h"
+#include "scale.h"
 #include "worker.h"
 
 enum { PATIENCE = 1000 }; /* how often a kill looks for a worker in the middle of a step */
@@ -165,6 +166,14 @@ kill_server(void *object, uint64_t argument)
     job_kill_server(job, (uint32_t)rng_below(&job->sim->rng, job->plan.servers));
 }
 
+/* The process of any server that there may be. */
+static uint32_t
+some_server(struct job *job)
+{
+    return (uint32_t)rng_below(&job->sim->rng, job->plan.max_servers > 0 ? job->plan.max_servers
+                                                                         : job->plan.servers);
+}
+
 static void end_server_life(void *object, uint64_t argument);
 
 /* Most deaths wait until the server has a whole copy: without, the job ends, and shows little. */
@@ -187,7 +196,7 @@ static void
 end_server_life(void *object, uint64_t argument)
 {
     struct job *job = object;
-    const uint32_t server = (uint32_t)rng_below(&job->sim->rng, job->plan.servers);
+    const uint32_t server = some_server(job);
 
     note(job);
     if (job->plan.replicas > 0) {
@@ -202,7 +211,7 @@ static void
 exile_server(void *object, uint64_t patience)
 {
     struct job *job = object;
-    const uint32_t server = (uint32_t)rng_below(&job->sim->rng, job->plan.servers);
+    const uint32_t server = some_server(job);
 
     note(job);
     if (job->has_view && job->master->master != NULL && job_is_copied(job, server)) {
@@ -219,7 +228,7 @@ static void
 freeze_server(void *object, uint64_t patience)
 {
     struct job *job = object;
-    const uint32_t server = (uint32_t)rng_below(&job->sim->rng, job->plan.servers);
+    const uint32_t server = some_server(job);
 
     note(job);
     if (job->has_view && job->master->master != NULL && job_is_copied(job, server)) {
@@ -359,4 +368,5 @@ faults_schedule(struct job *job)
     schedule(job, faults->blocks, block_link);
     schedule(job, faults->rifts, make_rift);
     schedule(job, faults->master_lives, end_master_life);
+    scale_schedule(job);
 }

@@ -13,6 +13,7 @@
 #include "copies.h"
 #include "master/master.h"
 #include "saves.h"
+#include "scale.h"
 #include "server/lane.h"
 #include "wire/message.h"
 #include "worker.h"
@@ -75,6 +76,13 @@ is_done_and_forgotten(const struct job *job, unsigned rank, const char *text)
            strstr(text, "not back since the master returned") != NULL;
 }
 
+/* A server that sleeps while its copy is killed is waited for, and who is cut off from it does not reach it. */
+static bool
+may_not_reach(const struct job *job)
+{
+    return job->plan.faults.rifts > 0 || (job->plan.faults.freezes > 0 && job->copy_missed);
+}
+
 /* The master's lines tell who was given up, and how the dead count. */
 static void
 master_line(void *sink, enum psi_log_level level, const char *id, const char *text)
@@ -97,7 +105,7 @@ master_line(void *sink, enum psi_log_level level, const char *id, const char *te
             job->nameless_kills--;
         } else if (!job->rank_lost[rank] && !job->plan.faults.harsh && !host->ending &&
                    !is_done_and_forgotten(job, rank, text) &&
-                   (job->plan.faults.rifts == 0 || strstr(text, "does not reach server") == NULL)) {
+                   !(may_not_reach(job) && strstr(text, "does not reach server") != NULL)) {
             sim_fail(job->sim, "the master gave up a live worker: %s", text);
         }
         job->rank_lost[rank] = true;
@@ -111,6 +119,8 @@ master_line(void *sink, enum psi_log_level level, const char *id, const char *te
             sim_fail(job->sim, "the master deposed a server that nothing keeps from workers: %s",
                      text);
         }
+    } else if (strcmp(id, "MOVE") == 0 && host == job->master) {
+        scale_check_move(job);
     } else if (strcmp(id, "JOB-START") == 0) {
         job->started = true;
     } else if (strcmp(id, "VIEW") == 0) {
@@ -172,15 +182,17 @@ remind(void *object, uint64_t life)
     if (job->master != job->masters + life || job->master->master == NULL) {
         return;
     }
-    for (uint32_t server = 0; server < job->plan.servers; server++) {
+    for (uint32_t server = 0; server < PROCESSES_MAX; server++) {
         say_to_master(job, PSI_WORD_GONE, server, job->gone[server]);
-        for (uint32_t lane = 0; lane < job->plan.lanes[server]; lane++) {
+        for (uint32_t lane = 0; server < job->plan.servers && lane < job->plan.lanes[server];
+             lane++) {
             say_word(job, &(struct psi_word){.kind = PSI_WORD_CROSSED,
                                              .rank = server,
                                              .lane = lane,
                                              .number = job->crossed[server][lane]});
         }
     }
+    scale_remind(object);
     for (uint32_t rank = 0; rank < job->plan.workers; rank++) {
         if (job->is_done[rank]) {
             say_to_master(job, PSI_WORD_DONE, rank, 0);
@@ -230,6 +242,8 @@ start_master(struct job *job)
         .server_wait_ms = plan->server_wait_ms,
         .server_return_ms = plan->server_return_ms,
         .replicas = plan->replicas,
+        .max_servers = plan->max_servers,
+        .move_bytes_per_s = plan->move_bytes_per_s,
         .tell = master_told,
         .start_timeout_ms = START_TIMEOUT_MS,
         .replacement_timeout_ms = REPLACEMENT_TIMEOUT_MS,
@@ -452,9 +466,17 @@ lane_settle(struct node *node)
     net_wake_at(node, lane_next_ns(host->lane));
 }
 
+/* Those that come have as many as the first. */
+static uint32_t
+lanes_of(const struct job *job, uint32_t server)
+{
+    return job->plan.lanes[server < job->plan.servers ? server : 0];
+}
+
 static void
 start_lane(struct job *job, uint32_t server, uint32_t index, bool is_standby)
 {
+    psi_assert(job->lanes < HOSTS_MAX);
     struct lane_host *host = &job->lane[job->lanes++];
     const unsigned life = job->life[server];
     char name[24];
@@ -467,7 +489,7 @@ start_lane(struct job *job, uint32_t server, uint32_t index, bool is_standby)
     } else {
         snprintf(name, sizeof(name), "server%u.%s%u", server, is_standby ? "s" : "", index);
     }
-    index %= job->plan.lanes[server];
+    index %= lanes_of(job, server);
     host->is_standby = is_standby;
     host->life = life;
     snprintf(address, sizeof(address), "sim://%s", name);
@@ -476,14 +498,14 @@ start_lane(struct job *job, uint32_t server, uint32_t index, bool is_standby)
     host->index = index;
     host->log = (struct psi_log){.write = lane_line, .sink = host, .level = PSI_LOG_DEBUG};
     host->node = net_node_create(&job->net, name);
-    host->node->host = job->plan.server_host[server];
+    host->node->host = server < job->plan.servers ? job->plan.server_host[server] : 0;
     host->node->settle = lane_settle;
     host->node->owner = host;
 
     const struct lane_config config = {
         .server = server,
         .lane = index,
-        .lanes = job->plan.lanes[server],
+        .lanes = lanes_of(job, server),
         .is_standby = is_standby,
         .process = (uint64_t)(life + 1) << PSI_PROCESS_INDEX_BITS | server,
         .master_address = "sim://master",
@@ -503,15 +525,28 @@ start_lane(struct job *job, uint32_t server, uint32_t index, bool is_standby)
     net_wake_at(host->node, 0);
 }
 
+/* Where servers come and go, any of them may be the last, and have all places. */
+static uint32_t
+standbys_of(const struct job *job, uint32_t server)
+{
+    uint32_t places = 0;
+
+    for (uint32_t i = 0; i < job->plan.servers; i++) {
+        places += job->plan.lanes[i];
+    }
+    if (job->plan.max_servers > 0) {
+        return places + job->plan.replicas * lanes_of(job, server);
+    }
+    return job->plan.server_wait_ms > 0 ? (1 + job->plan.replicas) * lanes_of(job, server) : 0;
+}
+
 static void
 start_lanes(struct job *job, uint32_t server)
 {
-    for (uint32_t lane = 0; lane < job->plan.lanes[server]; lane++) {
+    for (uint32_t lane = 0; lane < lanes_of(job, server); lane++) {
         start_lane(job, server, lane, false);
     }
-    for (uint32_t lane = 0;
-         lane < (1 + job->plan.replicas) * job->plan.lanes[server] && job->plan.server_wait_ms > 0;
-         lane++) {
+    for (uint32_t lane = 0; lane < standbys_of(job, server); lane++) {
         start_lane(job, server, lane, true);
     }
 }
@@ -536,7 +571,7 @@ job_server_runs(const struct job *job, uint32_t server)
         running +=
             job->lane[i].server == server && job->lane[i].lane != NULL && !job->lane[i].is_standby;
     }
-    return running >= job->plan.lanes[server];
+    return running >= lanes_of(job, server);
 }
 
 static void
@@ -564,14 +599,39 @@ start_server_again(void *object, uint64_t server)
     start_lanes(job, (uint32_t)server);
 }
 
+void
+job_start_server(struct job *job, uint32_t server)
+{
+    bool had_any = false;
+
+    for (unsigned i = 0; i < job->lanes; i++) {
+        had_any = had_any || job->lane[i].server == server;
+    }
+    job->life[server] += had_any;
+    start_lanes(job, server);
+}
+
+void
+job_start_server_later(void *object, uint64_t server)
+{
+    struct job *job = object;
+
+    for (unsigned i = 0; i < job->lanes; i++) {
+        if (job->lane[i].server == server && job->lane[i].lane != NULL) {
+            return;
+        }
+    }
+    start_server_again(object, server);
+}
+
 /* As psd_run does it, too: the master may have heard nothing of a life that ended. */
 static void
 start_missing_server(void *object, uint64_t life_of_server)
 {
     struct job *job = object;
-    const uint32_t server = life_of_server % SERVERS_MAX;
+    const uint32_t server = (uint32_t)(life_of_server % PROCESSES_MAX);
 
-    if (job->is_missing[server] && job->life[server] == life_of_server / SERVERS_MAX) {
+    if (job->is_missing[server] && job->life[server] == life_of_server / PROCESSES_MAX) {
         start_server_again(job, server);
     }
 }
@@ -674,6 +734,21 @@ job_part_from_copy(struct job *job, uint32_t server, uint64_t silence_ns, uint64
 }
 
 void
+job_end_server(struct job *job, uint32_t server)
+{
+    tell_gone_later(job, server);
+    for (unsigned i = 0; i < job->lanes; i++) {
+        struct lane_host *host = &job->lane[i];
+
+        if (host->server == server && host->lane != NULL) {
+            kill_lane(host);
+            host->killed = false;
+            host->ended = true;
+        }
+    }
+}
+
+void
 job_kill_server(struct job *job, uint32_t server)
 {
     tell_gone_later(job, server);
@@ -684,7 +759,7 @@ job_kill_server(struct job *job, uint32_t server)
     kill_lanes(job, server);
     if (job->is_missing[server]) {
         sim_at(job->sim, job->sim->now_ns + WORD_MS * SIM_MS, start_missing_server, job,
-               (uint64_t)job->life[server] * SERVERS_MAX + server);
+               (uint64_t)job->life[server] * PROCESSES_MAX + server);
     }
 }
 
@@ -713,6 +788,7 @@ master_told(void *context, const struct psi_tiding *tiding)
     if (tiding->role != PSI_TIDING_SERVER || host != job->master) {
         return; /* psd_run starts the next life when it has heard the last word of this one */
     }
+    scale_told(job, tiding);
     if (tiding->kind == PSI_TIDING_CROSSED) {
         job->crossed[tiding->rank][tiding->lane] = tiding->life;
     } else if (tiding->kind == PSI_TIDING_JOINED || tiding->kind == PSI_TIDING_HOSTED) {
@@ -977,8 +1053,8 @@ judge_lane(struct job *job, const struct lane_host *lane)
     const struct master_host *master = job->master;
     const bool master_gone = master->killed;
 
-    if (lane->killed || lane->is_standby ||
-        (lane->life > 0 &&
+    if (lane->killed || lane->ended || lane->is_standby ||
+        ((lane->life > 0 || lane->server >= job->plan.servers) &&
          (lane->exit_code == PSI_EXIT_REFUSED || lane->exit_code == PSI_EXIT_START_TIMEOUT))) {
         return; /* the latter came when all was over */
     }

@@ -30,6 +30,7 @@ struct lane_host {
     bool is_guest;   /* ... and has one since: that of another server's lane */
     bool joined;     /* finished: it had come to its place */
     bool killed;
+    bool ended; /* with its process, which had left the job */
     bool finished;
     uint64_t finished_ns;
     int exit_code;
@@ -49,24 +50,27 @@ struct master_host {
     char text[256];
 };
 
+enum { HOSTS_MAX = 20 * PROCESSES_MAX * LIVES_MAX };
+
 struct job {
     struct sim *sim;
     struct net net;
     struct plan plan;
     struct model *model;
-    struct saves *saves;                               /* owned; NULL: no checkpoints */
-    struct master_host masters[LIVES_MAX];             /* of all lives */
-    struct master_host *master;                        /* the last of them */
-    char master_address[PSI_ADDRESS_BYTES];            /* where that one listens */
-    bool master_due;                                   /* it died, and another follows */
-    struct lane_host lane[3 * PLACES_MAX * LIVES_MAX]; /* of all lives, and those that stand by */
+    struct saves *saves;                    /* owned; NULL: no checkpoints */
+    struct master_host masters[LIVES_MAX];  /* of all lives */
+    struct master_host *master;             /* the last of them */
+    char master_address[PSI_ADDRESS_BYTES]; /* where that one listens */
+    bool master_due;                        /* it died, and another follows */
+    struct lane_host lane[HOSTS_MAX];       /* of all lives, and those that stand by */
     unsigned lanes;
-    unsigned life[SERVERS_MAX];   /* of a server, from 0 */
-    bool is_missing[SERVERS_MAX]; /* the master waits for another life, and none has joined */
-    uint64_t gone[SERVERS_MAX];   /* the last process of it that was killed; 0: none was */
+    unsigned life[PROCESSES_MAX];   /* of a server, from 0 */
+    bool is_missing[PROCESSES_MAX]; /* the master waits for another life, and none has joined */
+    uint64_t gone[PROCESSES_MAX];   /* the last process of it that was killed; 0: none was */
     uint64_t crossed[SERVERS_MAX]
                     [LANES_MAX]; /* the last number of a copy of a lane that was crossed out */
-    bool is_done[WORKERS_MAX];   /* a master has told that it said BYE */
+    bool is_leaving[PROCESSES_MAX];
+    bool is_done[WORKERS_MAX]; /* a master has told that it said BYE */
     struct worker *worker[WORKERS_MAX];
     uint64_t push_number[WORKERS_MAX];     /* of a rank, over all its lives: rows of a ledger */
     bool rank_lost[WORKERS_MAX];           /* killed or given up at least once */
@@ -94,8 +98,11 @@ void job_judge(struct job *job);
 void job_kill_master(struct job *job);
 void job_end_master_life(struct job *job); /* another one follows, after a while */
 void job_kill_server(struct job *job, uint32_t server);
-void job_freeze_server(struct job *job, uint32_t server); /* it sleeps for too long */
-void job_exile_server(struct job *job, uint32_t server);  /* it does not find the master */
+void job_start_server(struct job *job, uint32_t server);    /* another life of it, or the first */
+void job_start_server_later(void *object, uint64_t server); /* ... unless it runs by then */
+void job_end_server(struct job *job, uint32_t server);      /* it has left */
+void job_freeze_server(struct job *job, uint32_t server);   /* it sleeps for too long */
+void job_exile_server(struct job *job, uint32_t server);    /* it does not find the master */
 /* All that runs in the process of the server, and that node, do not reach each other until then; or its
  * lanes and their copies. */
 void job_part_from_server(struct job *job, uint32_t server, struct node *node, uint64_t silence_ns,

@@ -67,7 +67,7 @@ struct model {
     struct sim *sim;
     const struct plan *plan;
     struct table_model table[TABLES_MAX];
-    uint32_t life[SERVERS_MAX][LANES_MAX]; /* of the place: the latest that was seen */
+    uint32_t life[PROCESSES_MAX][LANES_MAX]; /* of the place: the latest that was seen */
     bool lost[WORKERS_MAX];
     bool left[WORKERS_MAX];
     struct partial partial[PARTIALS_MAX];

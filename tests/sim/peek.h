@@ -17,4 +17,21 @@ bool peek_is_changing(const struct master *master);
 /* Has the server's lane a copy that may take its place? */
 bool peek_is_whole(const struct master *master, uint32_t server, uint32_t lane);
 
+/* Does a place move to a process that has none? Which? */
+bool peek_is_moving_to_empty(const struct master *master, uint32_t *index_p);
+
+/* Has the process a place of the job? */
+bool peek_has_places(const struct master *master, uint64_t process);
+
+/* What has been decided to move: so much the server has by it, of all there is, and so many servers stay. */
+struct peek_move {
+    uint32_t to;
+    uint32_t staying;
+    uint64_t bytes;
+    uint64_t all_bytes;
+    bool is_from_leaving;
+};
+
+struct peek_move peek_move(const struct master *master);
+
 #endif

@@ -522,9 +522,39 @@ draw_joins(struct plan *plan, struct rng *rng)
     plan->faults.neighbour_cuts = 0; /* none pushes for another */
 }
 
+/* Not where it is the point that a server's death ends the job, or that nobody comes back. */
+static bool
+may_have_moves(const struct plan *plan)
+{
+    const bool has_two_places = plan->servers > 1 || plan->lanes[0] > 1;
+
+    return has_two_places && plan->workers <= FEW && !plan->faults.harsh &&
+           !plan->faults.kill_server && !plan->faults.kill_master && plan->faults.rifts == 0 &&
+           !plan->faults.server_stays_away && plan->load_step == 0 &&
+           (plan->policy != PSI_DEATH_WAIT || plan->replicas > 0);
+}
+
+/* Servers come and go while the workers train. */
+static void
+draw_moves(struct plan *plan, struct rng *rng)
+{
+    if (plan->server_wait_ms == 0) {
+        plan->server_wait_ms = 60000;
+        plan->server_return_ms = (uint32_t)rng_between(rng, 0, 800);
+    }
+    plan->max_servers = plan->servers + (uint32_t)rng_between(rng, 1, 2);
+    plan->scales = (uint32_t)rng_between(rng, 1, 4);
+    plan->move_bytes_per_s = rng_chance(rng, 50) ? 0 : rng_between(rng, 1 << 20, 64 << 20);
+    plan->faults.target_kills = rng_chance(rng, 30) ? 1 : 0;
+    if (plan->think_max_ns < 5 * SIM_MS) {
+        plan->think_max_ns = rng_between(rng, 5, 60) * SIM_MS;
+    }
+}
+
 void
 plan_make(struct plan *plan, uint64_t seed)
 {
+    struct rng moves = {.state = sim_mix(seed, 25, 26, 27)};
     struct rng alone = {.state = sim_mix(seed, 22, 23, 24)};
     struct rng checkpoints = {.state = sim_mix(seed, 19, 20, 21)};
     struct rng joins = {.state = sim_mix(seed, 16, 17, 18)};
@@ -589,6 +619,9 @@ plan_make(struct plan *plan, uint64_t seed)
     if (may_have_joins(plan) && rng_chance(&joins, 25)) {
         draw_joins(plan, &joins);
     }
+    if (may_have_moves(plan) && rng_chance(&moves, 25)) {
+        draw_moves(plan, &moves);
+    }
     plan->lone_sums = plan->workers == 1 && rng_chance(&alone, 50);
 }
 
@@ -611,6 +644,12 @@ plan_print(const struct plan *plan)
     if (plan->replicas > 0) {
         printf("  servers have copies; %u lose the master, %u sleep, %u cuts one way\n",
                plan->faults.exiles, plan->faults.freezes, plan->faults.blocks);
+    }
+    if (plan->max_servers > 0) {
+        printf(
+            "  up to %u servers come and go, %u times, at %llu bytes/s, %u killed as they come\n",
+            plan->max_servers, plan->scales, (unsigned long long)plan->move_bytes_per_s,
+            plan->faults.target_kills);
     }
     if (plan->faults.rifts > 0) {
         printf("  %u times some do not reach each other, and all reach the master\n",

@@ -17,7 +17,8 @@
 enum {
     WORKERS_MAX = 1024, /* of a kept plan; of a drawn one ... */
     WORKERS_DRAWN_MAX = 32,
-    SERVERS_MAX = 4,
+    SERVERS_MAX = 4,   /* from the start */
+    PROCESSES_MAX = 6, /* of servers, at a time */
     LANES_MAX = 2,
     TABLES_MAX = 4,
     PLACES_MAX = 8,
@@ -70,6 +71,7 @@ struct fault_plan {
     unsigned freezes;        /* servers sleep until others have their places, and wake up */
     unsigned rifts;          /* workers and a server, or it and its copy, do not reach each other */
     bool server_stays_away;  /* ... or are not: another one takes its part */
+    unsigned target_kills;   /* of a server that is about to get its first place */
     unsigned neighbour_cuts; /* of connections between workers of one host */
     bool harsh; /* silence may last longer than the job's patience: live members may be given up */
 };
@@ -86,6 +88,9 @@ struct plan {
     uint32_t server_wait_ms; /* 0: a server's death ends the job */
     uint32_t server_return_ms;
     uint32_t replicas;
+    uint32_t max_servers; /* they come and go, up to so many at a time; 0: they do not ... */
+    uint32_t scales;      /* ... so often */
+    uint64_t move_bytes_per_s;
     uint32_t master_grace_ms; /* 0: the master's death does */
     uint64_t steps;
     uint64_t pushes_max; /* of one rank, over all its lives: rows of a ledger */

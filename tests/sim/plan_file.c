@@ -75,6 +75,9 @@ static const struct field plan_fields[] = {
     PLAN(server_wait_ms, TYPE_U32),
     PLAN(server_return_ms, TYPE_U32),
     PLAN(replicas, TYPE_U32),
+    PLAN(max_servers, TYPE_U32),
+    PLAN(scales, TYPE_U32),
+    PLAN(move_bytes_per_s, TYPE_U64),
     PLAN(master_grace_ms, TYPE_U32),
     PLAN(steps, TYPE_U64),
     PLAN(pushes_max, TYPE_U64),
@@ -123,6 +126,7 @@ static const struct field plan_fields[] = {
     PART(faults, master_lives, TYPE_U32),
     PART(faults, masters_overlap, TYPE_BOOL),
     PART(faults, masters_move, TYPE_BOOL),
+    PART(faults, target_kills, TYPE_U32),
     PART(faults, neighbour_cuts, TYPE_U32),
     PART(faults, harsh, TYPE_BOOL),
 };
@@ -407,6 +411,11 @@ check(const struct reader *reader)
     }
     if (plan->servers == 0 || plan->servers > SERVERS_MAX) {
         return refuse(reader, "servers: %u, not 1 to %d", plan->servers, SERVERS_MAX);
+    }
+    if (plan->max_servers > PROCESSES_MAX ||
+        (plan->max_servers > 0 && plan->max_servers < plan->servers)) {
+        return refuse(reader, "max_servers: %u, not 0, nor servers to %d", plan->max_servers,
+                      PROCESSES_MAX);
     }
     for (uint32_t i = 0; i < plan->servers; i++) {
         if (plan->lanes[i] == 0 || plan->lanes[i] > LANES_MAX) {

@@ -71,6 +71,10 @@ struct sim_event {
     X(shared_kills)                                                                                \
     X(copies_equal)                                                                                \
     X(server_lives)                                                                                \
+    X(servers_came)                                                                                \
+    X(servers_left)                                                                                \
+    X(places_moved)                                                                                \
+    X(target_kills)                                                                                \
     X(master_kills)                                                                                \
     X(master_lives)                                                                                \
     X(master_moves)                                                                                \

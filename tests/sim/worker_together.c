@@ -58,7 +58,8 @@ is_counted(const struct job *job)
 static uint64_t
 certain_step(const struct job *job)
 {
-    return job->plan.replicas > 0 ? model_steps(job->model) : global_step(job);
+    return job->plan.replicas > 0 || job->plan.max_servers > 0 ? model_steps(job->model)
+                                                               : global_step(job);
 }
 
 static void
