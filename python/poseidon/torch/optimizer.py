@@ -67,8 +67,10 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
         named_parameters = model.named_parameters()
     named = _named(optimizer, named_parameters)
     if _elastic.current() is not None:
+        wire.refuse_told("where workers come and go, gradients travel as their own type")
         return _elastic_over(optimizer, named, op, overlap, server_side, nan_policy)
     if server_side:
+        wire.refuse_told("with server_side, servers make the steps with gradients of their own type")
         return ServerSide.over(optimizer, named, staleness, backward_passes_per_step,
                                bucket_bytes=bucket_bytes, nan_policy=nan_policy, timeout=timeout)
     engine = _engine_of_all(named)

@@ -24,6 +24,12 @@ def told() -> torch.dtype | None:
     return _WORDS[word]
 
 
+def refuse_told(why: str) -> None:
+    """Where gradients cannot travel as the variable says."""
+    if told() is not None:
+        raise poseidon.InvalidError(f"{VARIABLE}={os.environ[VARIABLE]}: {why}; leave the variable out")
+
+
 def chosen(what: str, compression: Any) -> torch.dtype | None:
     """What a script says with compression=; None: nothing."""
     if compression is Compression.bf16:
