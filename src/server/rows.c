@@ -43,6 +43,11 @@ rows_target(const struct session *session, const struct chunk *chunk, struct psd
                         psi_frame_type_name(frame->type), spec->name, frame->payload_bytes,
                         frame->dtype, psi_dtype_name(spec->dtype));
     }
+    if (psi_frame_has_gradient(frame->type) && frame->step > PSI_ROWS_STEP_MAX) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s to table %s: step %llu, at most %u",
+                        psi_frame_type_name(frame->type), spec->name,
+                        (unsigned long long)frame->step, PSI_ROWS_STEP_MAX);
+    }
     return PSD_OK;
 }
 

@@ -242,6 +242,22 @@ test_ids_that_are_not_in_order(void **state)
     assert_cut(PSI_FRAME_SPARSE_PUSH, &wrong, "asked for");
 }
 
+/* If this fails, whoever says so stops the server: a row has 32 bits for a step. */
+static void
+test_a_step_that_no_row_can_remember(void **state)
+{
+    struct lane_bed *bed = start(1, PSI_DEATH_FAIL, PSD_STALENESS_UNBOUNDED);
+    const struct message message = {.pushed = 1, .ids = {7}, .values = {3}};
+
+    (void)state;
+    push(bed, 0, PSI_ROWS_STEP_MAX, &message);
+    assert_non_null(hear(bed->worker[0], PSI_FRAME_ACK));
+    push(bed, 0, PSI_ROWS_STEP_MAX + UINT64_C(1), &message);
+    assert_true(is_gone(bed->worker[0]));
+    assert_non_null(strstr(bed->warnings, "at most"));
+    lane_bed_stop(bed);
+}
+
 /* If this fails, a frame for one kind of table is taken by the other. */
 static void
 test_frames_of_the_other_kind(void **state)
@@ -279,6 +295,72 @@ test_a_sum_that_is_not_finite(void **state)
     lane_bed_stop(bed);
 }
 
+/* ---- rows that come and go ----------------------------------------------------------------- */
+
+static struct lane_bed *
+start_with(uint32_t admit_after, uint32_t idle_steps)
+{
+    struct lane_bed *bed = lane_bed_start(1, PSI_DEATH_FAIL);
+    const struct psd_rule_args rule = {.struct_size = sizeof(rule), .rule = PSD_RULE_ADD};
+
+    open_sparse(bed, TABLE,
+                &(struct psd_sparse_args){.struct_size = sizeof(struct psd_sparse_args),
+                                          .name = "e",
+                                          .dtype = PSD_F32,
+                                          .width = 1,
+                                          .rule = &rule,
+                                          .admit_after = admit_after,
+                                          .idle_steps = idle_steps,
+                                          .sweep_every = idle_steps > 0});
+    return bed;
+}
+
+static float
+look(struct lane_bed *bed, uint64_t step, uint64_t id)
+{
+    ask(bed, 0, step, 0, id);
+    return value(bed, 0, 0);
+}
+
+/* If this fails, rows go when time has passed, and not steps: two runs keep other rows. */
+static void
+test_rows_go_by_steps(void **state)
+{
+    struct lane_bed *bed = start_with(0, 2);
+    const struct message seven = {.pushed = 1, .ids = {7}, .values = {3}};
+    const struct message eight = {.pushed = 1, .ids = {8}, .values = {1}};
+
+    (void)state;
+    push(bed, 0, 0, &seven);
+    for (uint64_t step = 1; step < 3; step++) {
+        bed->world.now_ns += UINT64_C(3600000000000);
+        push(bed, 0, step, &eight);
+        assert_true(look(bed, step + 1, 7) == 3); /* an hour, but no more than two steps */
+    }
+    push(bed, 0, 3, &eight);
+    assert_true(look(bed, 4, 7) == 0);
+    assert_true(look(bed, 4, 8) == 3);
+    lane_bed_stop(bed);
+}
+
+/* If this fails, a row comes when its id was seen often, and not in many steps: then it matters how
+ * many workers bring it, and who looks at it. */
+static void
+test_rows_come_by_steps(void **state)
+{
+    struct lane_bed *bed = start_with(3, 0);
+    const struct message seven = {.pushed = 1, .ids = {7}, .values = {3}};
+
+    (void)state;
+    for (uint64_t step = 0; step < 3; step++) {
+        assert_true(look(bed, step, 7) == 0);
+        assert_true(look(bed, step, 7) == 0); /* a look is no push */
+        push(bed, 0, step, &seven);
+    }
+    assert_true(look(bed, 3, 7) == 3); /* with the third */
+    lane_bed_stop(bed);
+}
+
 int
 main(void)
 {
@@ -290,6 +372,9 @@ main(void)
         cmocka_unit_test(test_ids_that_are_not_in_order),
         cmocka_unit_test(test_frames_of_the_other_kind),
         cmocka_unit_test(test_a_sum_that_is_not_finite),
+        cmocka_unit_test(test_a_step_that_no_row_can_remember),
+        cmocka_unit_test(test_rows_go_by_steps),
+        cmocka_unit_test(test_rows_come_by_steps),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,6 +29,8 @@ enum {
     PSI_ROWS_MAX = 1 << 20, /* ids of a list */
 };
 
+#define PSI_ROWS_STEP_MAX (UINT32_MAX - 2) /* a row remembers when it was pushed last */
+
 /* Which rows a frame may be about. */
 struct psi_rows_form {
     size_t row_bytes;

@@ -587,6 +587,18 @@ refuse_here(struct worker *worker)
     CHECK_SAYS(worker, psd_last_error()->text, "cannot join sparse tables yet");
 }
 
+/* Where workers are replaced. */
+static void
+refuse_rows_that_go(struct worker *worker)
+{
+    psd_table *table;
+
+    CHECK_STATUS(worker, psd_sparse_open(worker->context, SPARSE("e", 4, .idle_steps = 3), &table),
+                 PSD_ERR_INVALID);
+    CHECK_SAYS(worker, psd_last_error()->text, "a replacement cannot read rows that went");
+    CHECK_OK(worker, psd_sparse_open(worker->context, SPARSE("e", 4, .admit_after = 3), &table));
+}
+
 /* If this fails, a job in which sparse tables would lose rows is not told so. */
 static void
 test_jobs_that_are_refused(void **state)
@@ -595,6 +607,9 @@ test_jobs_that_are_refused(void **state)
 
     (void)state;
     bed_run(bed, refuse_here, NULL);
+    bed_finish(bed);
+    bed = bed_start(&(struct bed_config){.workers = 1, .policy = PSI_DEATH_WAIT});
+    bed_run(bed, refuse_rows_that_go, NULL);
     bed_finish(bed);
 }
 

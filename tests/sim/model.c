@@ -39,6 +39,7 @@ struct table_model {
     const struct table_plan *plan;
     size_t element_bytes;
     uint64_t chunk_count;
+    uint64_t *ids;                   /* sparse: of all rows */
     struct chunk_model *chunk;       /* KIND_ROUNDS */
     bool *late;                      /* per round: closed without some that were chosen */
     bool lost_more;                  /* servers took what more ranks gave than were named */
@@ -81,6 +82,7 @@ struct model {
     uint64_t rounds;
     bool forgotten;
     uint8_t *work[WORKERS_MAX];
+    uint8_t *looked_up; /* sparse: rows of a place */
 };
 
 static uint64_t
@@ -111,7 +113,8 @@ chunk_init(struct model *model, unsigned index, uint64_t chunk)
                self->momentum_before != NULL && self->weights != NULL &&
                self->weights_before != NULL);
     if (self->version == 0) {
-        plan_initial(model->plan, index, psi_chunk_first(chunk), self->elements, self->value[0]);
+        plan_initial(model->plan, index, plan_chunk_first(table->plan, chunk), self->elements,
+                     self->value[0]);
         return;
     }
     plan_loaded(model->plan, index, PLAN_PART_VALUE, psi_chunk_first(chunk), self->elements,
@@ -151,6 +154,11 @@ model_create(struct sim *sim, const struct plan *plan)
         }
         table->element_bytes = psi_dtype_bytes(table->plan->dtype);
         table->chunk_count = plan_chunk_count(table->plan);
+        if (table->plan->width > 0) {
+            table->ids = malloc(plan_rows(table->plan) * sizeof(*table->ids));
+            psi_assert(table->ids != NULL);
+            plan_row_ids(table->plan, table->ids);
+        }
         if (table->plan->kind == KIND_ROUNDS) {
             table->chunk = calloc(table->chunk_count, sizeof(*table->chunk));
             table->late = calloc(versions_max(plan), sizeof(*table->late));
@@ -166,6 +174,8 @@ model_create(struct sim *sim, const struct plan *plan)
         model->work[rank] = malloc(most_elements(plan) * sizeof(double));
         psi_assert(model->work[rank] != NULL);
     }
+    model->looked_up = malloc(most_elements(plan) * sizeof(double));
+    psi_assert(model->looked_up != NULL);
     return model;
 }
 
@@ -189,11 +199,13 @@ model_destroy(struct model *model)
         free(table->chunk);
         free(table->late);
         free(table->entry);
+        free(table->ids);
     }
     for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
         free(model->work[rank]);
     }
     free(model->told);
+    free(model->looked_up);
     free(model);
 }
 
@@ -448,6 +460,40 @@ next_version(const struct table_plan *table, struct chunk_model *chunk, const ui
     }
 }
 
+/* Row by row: who has no gradient for a row is no leaf of its tree; a row that nobody has stays as it
+ * is. But the mean divides by all who are in the round. */
+static void
+next_rows(struct model *model, unsigned index, uint64_t number, uint8_t *node[WORKERS_MAX],
+          unsigned leaves, uint8_t *to)
+{
+    const struct table_model *table = &model->table[index];
+    const struct table_plan *plan = table->plan;
+    const struct chunk_model *chunk = &table->chunk[number];
+    const float *from = (const float *)(const void *)chunk->value[chunk->version];
+    const uint64_t first_row = plan_chunk_first(plan, number) / plan->width;
+
+    memcpy(to, from, chunk->elements * sizeof(float));
+    for (uint64_t at = 0; at < chunk->elements; at += plan->width) {
+        uint8_t *row[WORKERS_MAX] = {NULL};
+        const float *sum;
+
+        for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
+            if (node[rank] != NULL && plan_touches(model->plan, index, rank, chunk->version,
+                                                   first_row + at / plan->width)) {
+                row[rank] = node[rank] + at * sizeof(float);
+            }
+        }
+        sum = (const float *)(const void *)tree_sum(row, plan->width, PSD_F32);
+        for (uint64_t i = 0; sum != NULL && i < plan->width; i++) {
+            const bool mean = plan->reduce == PSD_REDUCE_MEAN && leaves > 1;
+            const float g = mean ? sum[i] / (float)leaves : sum[i];
+            float none = 0;
+
+            ((float *)(void *)to)[at + i] = update_float(plan, from[at + i], g, &none);
+        }
+    }
+}
+
 /* Computes the version after round `chunk->version`, given who was in it. */
 static void
 advance(struct model *model, unsigned index, uint64_t number, const struct psi_ranks *in)
@@ -464,8 +510,9 @@ advance(struct model *model, unsigned index, uint64_t number, const struct psi_r
     psi_assert(to != NULL && step + 1 < versions_max(model->plan));
     for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
         if (psi_ranks_has(in, rank) && !plan_is_empty(model->plan, index, rank, step)) {
-            plan_gradient(model->plan, index, rank, step, psi_chunk_first(number), chunk->elements,
-                          sum_use ? chunk->weights : chunk->value[step], model->work[rank]);
+            plan_gradient(model->plan, index, rank, step, plan_chunk_first(plan, number),
+                          chunk->elements, sum_use ? chunk->weights : chunk->value[step],
+                          model->work[rank]);
             node[rank] = model->work[rank];
             leaves++;
         }
@@ -473,6 +520,8 @@ advance(struct model *model, unsigned index, uint64_t number, const struct psi_r
     memcpy(chunk->momentum_before, chunk->momentum, chunk->elements * table->element_bytes);
     if (rank_set_is_empty(in) && !sum_use) { /* nobody was left: no update */
         memcpy(to, chunk->value[step], chunk->elements * table->element_bytes);
+    } else if (plan->width > 0) {
+        next_rows(model, index, number, node, leaves, to);
     } else {
         next_version(plan, chunk, tree_sum(node, chunk->elements, plan->dtype), leaves, to);
     }
@@ -570,11 +619,21 @@ compare(struct model *model, const struct table_model *table, uint64_t number, u
     }
 }
 
+/* Of rows: a copy, until the next call. */
 static const void *
-value_of(const struct chunk *chunk, uint32_t buffer)
+value_of(struct model *model, const struct table_model *table, const struct chunk *chunk,
+         uint32_t buffer)
 {
-    const struct store *store = chunk->table->store;
+    struct store *store = chunk->table->store;
 
+    if (table->plan->width > 0) {
+        const uint64_t rows = plan_rows(table->plan) / table->plan->places;
+        const struct store_rows asked = {.ids = table->ids + chunk->index * rows,
+                                         .count = (uint32_t)rows};
+
+        store->ops->lookup(store, chunk->place, buffer, &asked, model->looked_up);
+        return model->looked_up;
+    }
     return store->ops->read(store, chunk->place, buffer).base;
 }
 
@@ -639,7 +698,7 @@ observe_again(struct model *model, unsigned index, const struct chunk *have)
     }
     chunk->life = have;
     chunk->compared = version;
-    value = value_of(have, have->current);
+    value = value_of(model, table, have, have->current);
     if (memcmp(value, chunk->value[version], chunk->elements * table->element_bytes) != 0) {
         const struct psi_ranks given = ranks_in(model, have, version - 1);
         const struct psi_ranks in =
@@ -691,11 +750,13 @@ observe_chunk(struct model *model, unsigned index, const struct chunk *have, boo
         advance(model, index, have->index, &nobody);
     }
     if (!have->blank) {
-        compare(model, table, have->index, chunk->version, value_of(have, have->current));
+        compare(model, table, have->index, chunk->version,
+                value_of(model, table, have, have->current));
     }
     /* Of a round without anybody there is no value before it: nobody has part in that step. */
     if (have->table->retain && !rank_set_is_empty(&chunk->in[chunk->version - 1])) {
-        compare(model, table, have->index, chunk->version - 1, value_of(have, 1 - have->current));
+        compare(model, table, have->index, chunk->version - 1,
+                value_of(model, table, have, 1 - have->current));
     }
     sim_trace(model->sim, "model", "table %s chunk %u: round %llu closed with %u",
               table->plan->name, have->index, (unsigned long long)(chunk->version - 1),
@@ -903,7 +964,8 @@ model_check_slots(struct model *model, unsigned index, uint32_t rank, uint64_t o
 
     for (uint64_t chunk = 0; chunk < table->chunk_count && !model->sim->failed; chunk++) {
         const float *slots = widen_slots(
-            model, table, (const uint8_t *)values + psi_chunk_first(chunk) * table->element_bytes);
+            model, table,
+            (const uint8_t *)values + plan_chunk_first(table->plan, chunk) * table->element_bytes);
 
         check_chunk_slots(model, index, slots, &reader);
         if (table->plan->kind == KIND_SLOTS) {
@@ -1045,7 +1107,10 @@ model_final(struct model *model, const struct lane *lane, bool may_lack)
                 table->store->ops->part(table->store, chunk->place, PSI_PART_MASTER, 0).base;
 
             check_chunk_slots(model, (unsigned)index,
-                              master != NULL ? master : value_of(chunk, chunk->current), &reader);
+                              master != NULL
+                                  ? master
+                                  : value_of(model, &model->table[index], chunk, chunk->current),
+                              &reader);
         }
     }
     if (lane->config.server == 0 && lane->config.lane == 0 &&

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "shard/shard.h"
 #include "store/initial.h"
 
 #define GOLDEN UINT64_C(0x9e3779b97f4a7c15)
@@ -555,6 +554,7 @@ void
 plan_make(struct plan *plan, uint64_t seed)
 {
     struct rng moves = {.state = sim_mix(seed, 25, 26, 27)};
+    struct rng rows = {.state = sim_mix(seed, 28, 29, 30)};
     struct rng alone = {.state = sim_mix(seed, 22, 23, 24)};
     struct rng checkpoints = {.state = sim_mix(seed, 19, 20, 21)};
     struct rng joins = {.state = sim_mix(seed, 16, 17, 18)};
@@ -623,6 +623,7 @@ plan_make(struct plan *plan, uint64_t seed)
         draw_moves(plan, &moves);
     }
     plan->lone_sums = plan->workers == 1 && rng_chance(&alone, 50);
+    plan_draw_rows(plan, &rows);
 }
 
 void
@@ -727,6 +728,31 @@ plan_depth(const struct plan *plan)
     return plan->depth > 1 ? plan->depth : 1;
 }
 
+static void
+spec_of_rows(const struct plan *plan, const struct table_plan *table,
+             const struct psd_table_args *dense, struct psi_spec *spec_p)
+{
+    const struct psd_sparse_args args = {
+        .struct_size = sizeof(args),
+        .name = dense->name,
+        .dtype = dense->dtype,
+        .width = table->width,
+        .reduce = dense->reduce,
+        .rule = dense->rule,
+        .staleness = dense->staleness,
+        .backup_workers = dense->backup_workers,
+        .init = dense->init,
+        .init_value = dense->init_value,
+        .seed = dense->seed,
+    };
+    struct psd_error err;
+
+    if (psi_spec_init_sparse(spec_p, &args, plan->workers, &err) != PSD_OK) {
+        fprintf(stderr, "seed %llu: %s\n", (unsigned long long)plan->seed, err.text);
+        abort();
+    }
+}
+
 void
 plan_spec(const struct plan *plan, unsigned index, struct psi_spec *spec_p)
 {
@@ -750,6 +776,10 @@ plan_spec(const struct plan *plan, unsigned index, struct psi_spec *spec_p)
     struct psd_error err;
 
     rule.struct_size = sizeof(rule);
+    if (table->width > 0) {
+        spec_of_rows(plan, table, &args, spec_p);
+        return;
+    }
     if (psi_spec_init(spec_p, &args, plan->workers, &err) != PSD_OK) {
         fprintf(stderr, "seed %llu: %s\n", (unsigned long long)plan->seed, err.text);
         abort();
@@ -775,24 +805,16 @@ plan_is_lone(const struct plan *plan, unsigned table)
            plan->table[table].use == PSD_USE_SUM;
 }
 
-uint64_t
-plan_chunk_count(const struct table_plan *table)
-{
-    return psi_chunk_count(table->count);
-}
-
-uint64_t
-plan_chunk_elements(const struct table_plan *table, uint64_t chunk)
-{
-    return psi_chunk_elements(table->count, chunk);
-}
-
 void
 plan_initial(const struct plan *plan, unsigned index, uint64_t first, uint64_t count,
              void *values_p)
 {
     const struct table_plan *table = &plan->table[index];
 
+    if (table->width > 0) {
+        plan_initial_rows(plan, index, first, count, values_p);
+        return;
+    }
     if (table->init != PSD_INIT_RANK0) {
         store_initial(table->init, 0.5, plan->seed, table->dtype, first, count, values_p);
         return;

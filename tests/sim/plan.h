@@ -50,6 +50,9 @@ struct table_plan {
     bool ranges;        /* one operation per chunk */
     bool skips;         /* some contributions are empty */
     bool ordinary;      /* gradients lie in memory that others on the host cannot read */
+    uint32_t
+        width; /* sparse: numbers of a row, and count is that of all rows that there ever are */
+    uint32_t places; /* ... and lanes of all servers; else both 0 */
 };
 
 struct fault_plan {
@@ -147,6 +150,17 @@ bool plan_is_lone(const struct plan *plan, unsigned table);
 
 uint64_t plan_chunk_count(const struct table_plan *table);
 uint64_t plan_chunk_elements(const struct table_plan *table, uint64_t chunk);
+uint64_t plan_chunk_first(const struct table_plan *table, uint64_t chunk);
+
+/* Sparse tables: how many rows, and their ids; does the rank push that row in this step? Of others:
+ * all. Initial values of whole rows. Makes some tables sparse, if the job may have such. */
+uint64_t plan_rows(const struct table_plan *table);
+void plan_row_ids(const struct table_plan *table, uint64_t *ids_p);
+bool plan_touches(const struct plan *plan, unsigned table, uint32_t rank, uint64_t step,
+                  uint64_t row);
+void plan_initial_rows(const struct plan *plan, unsigned table, uint64_t first, uint64_t count,
+                       void *values_p);
+void plan_draw_rows(struct plan *plan, struct rng *rng);
 
 /* Initial values of elements first .. first + count - 1. */
 void plan_initial(const struct plan *plan, unsigned table, uint64_t first, uint64_t count,

@@ -149,6 +149,8 @@ static const struct field table_fields[] = {
     TABLE(ranges, TYPE_BOOL),
     TABLE(skips, TYPE_BOOL),
     TABLE(ordinary, TYPE_BOOL),
+    TABLE(width, TYPE_U32),
+    TABLE(places, TYPE_U32),
 };
 
 enum {
@@ -401,6 +403,18 @@ read_line(struct reader *reader, char *line)
 }
 
 /* What the rest of the simulator relies on. */
+/* The rows of a sparse table. */
+static bool
+is_spread(const struct plan *plan, const struct table_plan *table)
+{
+    uint32_t places = 0;
+
+    for (uint32_t i = 0; i < plan->servers; i++) {
+        places += plan->lanes[i];
+    }
+    return places == table->places && table->count % ((uint64_t)places * table->width) == 0;
+}
+
 static bool
 check(const struct reader *reader)
 {
@@ -442,6 +456,12 @@ check(const struct reader *reader)
         if (plan->table[i].count == 0 || plan->table[i].backup >= plan->workers) {
             return refuse(reader, "table %s: count 0, or backup not below %u workers",
                           plan->table[i].name, plan->workers);
+        }
+        if (plan->table[i].width > 0 && !is_spread(plan, &plan->table[i])) {
+            return refuse(reader,
+                          "table %s: places is not the number of lanes, or count not a multiple of "
+                          "places times width",
+                          plan->table[i].name);
         }
     }
     return true;

@@ -159,6 +159,10 @@ void train_pulled(struct worker *worker);
 void train_begin_step(struct worker *worker);
 void train_end_step(struct worker *worker);
 
+/* worker_rows.c */
+void rows_transfer(struct worker *worker, unsigned flight, unsigned index,
+                   struct psi_transfer *args);
+
 /* worker_save.c */
 bool save_is_due(const struct worker *worker);
 void save_begin(struct worker *worker);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "client/core/sparse_rows.h"
 #include "client/core/table_view.h"
 #include "half.h"
 #include "wire/frame.h"
@@ -159,7 +160,7 @@ transfer(struct worker *worker, unsigned flight, unsigned index, enum what what,
     const struct cargo *cargo = &worker->flight[flight].cargo[index];
     const size_t offset = first * psi_dtype_bytes(plan->dtype);
     const bool pushes = what == WHAT_PUSH || what == WHAT_BOTH;
-    const struct psi_transfer args = {
+    struct psi_transfer args = {
         .type = types[what],
         .empty = pushes && plan->kind == KIND_ROUNDS &&
                  plan_is_empty(plan_of(worker), index, worker->rank, cargo->step),
@@ -175,10 +176,15 @@ transfer(struct worker *worker, unsigned flight, unsigned index, enum what what,
     struct psd_op *op;
     struct psd_error err;
 
-    if (worker_accepted(
+    if (plan->width > 0) {
+        rows_transfer(worker, flight, index, &args);
+    }
+    if (!worker_accepted(
             worker,
             psi_client_transfer(worker->client, worker->held[index].table, &args, &op, &err), &err,
             "a transfer")) {
+        psi_sparse_rows_free(args.rows);
+    } else {
         struct record *record = worker_remember(worker, op, what, index, flight);
 
         record->step = args.step;
@@ -225,7 +231,7 @@ check_rounds(struct worker *worker, unsigned index, const struct cargo *cargo)
     const size_t element_bytes = psi_dtype_bytes(plan->dtype);
 
     for (uint64_t chunk = 0; chunk < plan_chunk_count(plan); chunk++) {
-        const uint8_t *have = cargo->values + chunk * PSD_CHUNK_ELEMENTS * element_bytes;
+        const uint8_t *have = cargo->values + plan_chunk_first(plan, chunk) * element_bytes;
         const size_t bytes = plan_chunk_elements(plan, chunk) * element_bytes;
         /* With backup workers a replacement begins at a step its rank has given, before a load. */
         uint64_t version = plan->backup > 0 && cargo->read_step < plan_of(worker)->load_step
@@ -409,7 +415,7 @@ fill_gradient(struct worker *worker, unsigned index, struct cargo *cargo)
     }
     memset(cargo->gradient, 0, held->bytes);
     for (uint64_t chunk = 0; chunk < plan_chunk_count(table); chunk++) {
-        const uint64_t first = chunk * PSD_CHUNK_ELEMENTS;
+        const uint64_t first = plan_chunk_first(table, chunk);
 
         set_slot(table, cargo, first + plan_slot(plan, table, worker->rank, cargo->number), 1);
         if (table->kind == KIND_LEDGER) {

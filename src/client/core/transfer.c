@@ -14,6 +14,7 @@
 #include "client/core/results.h"
 #include "client/core/sparse_rows.h"
 #include "client/core/state.h"
+#include "wire/rows.h"
 
 static bool
 reads(const struct psd_op *op)
@@ -248,6 +249,11 @@ choose_chunks(struct psd_op *op, struct psd_error *err)
                         "table %s is %ssparse: this call is for those that %s",
                         op->table->spec.name, op->transfer.rows != NULL ? "not " : "",
                         op->transfer.rows != NULL ? "are" : "are not");
+    }
+    if (op->transfer.rows != NULL && psi_op_is_push(op) && op->transfer.step > PSI_ROWS_STEP_MAX) {
+        return psi_fail(err, PSD_ERR_STEP, "sparse table %s: step %llu, at most %u",
+                        op->table->spec.name, (unsigned long long)op->transfer.step,
+                        PSI_ROWS_STEP_MAX);
     }
     if (op->transfer.rows != NULL) {
         op->chunk_count = op->table->chunk_count;
