@@ -221,16 +221,19 @@ model_rank_left(struct model *model, uint32_t rank)
     model->left[rank] = true;
 }
 
-/* Do servers know how far the table is, whichever of them has died? Of sums there is no copy, but where a
- * replacement repeats steps. */
+/* Do servers know how far the table is, whichever of them has died, or was taken for dead? Of sums there is no copy,
+ * but where a replacement repeats steps. */
 static bool
 servers_know(const struct model *model, const struct table_model *table)
 {
     const struct plan *plan = model->plan;
+    const struct sim_counters *counters = &model->sim->counters;
     const bool copied = plan->replicas > 0 &&
                         (table->plan->use == PSD_USE_UPDATE || plan->policy == PSI_DEATH_WAIT);
+    const bool none_lost =
+        counters->server_kills == 0 && counters->server_lives == 0 && counters->promotions == 0;
 
-    return plan->server_wait_ms == 0 || model->sim->counters.server_kills == 0 || copied;
+    return plan->server_wait_ms == 0 || none_lost || copied;
 }
 
 /* Or a worker that has begun with it, and is there? */
