@@ -97,12 +97,16 @@ look_at_servers(const struct master *master, uint64_t now_ns, struct move_places
     memset(process_p, 0, PSI_SERVERS_MAX * sizeof(*process_p));
     for (uint32_t place = 0; place < master->places; place++) {
         const struct member *lane = master->place[place];
+        const struct pair *pair = master_pair_of(master, lane);
 
         if (lane->state != PSD_NODE_RUNNING || lane->session == NULL || lane->process == 0 ||
             index_of(lane->process) >= master_indexes(master)) {
             return false;
         }
         note_process(lane->process, &process_p[index_of(lane->process)], &is_doubtful);
+        if (master_pair_has_copy(pair)) { /* who has nothing but copies is here, too */
+            note_process(pair->copy.process, &process_p[pair->copy.server], &is_doubtful);
+        }
     }
     for (const struct session *session = session_first(master); session != NULL;
          session = session_next(session)) {
