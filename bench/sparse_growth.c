@@ -139,6 +139,7 @@ measure(size_t rows, bool ahead, FILE *lines, struct psd_error *err)
            growth.seconds, (double)growth.memory.longest_growth_ns * 1e-6,
            (double)growth.longest_ns * 1e-6, (double)growth.longest_cpu_ns * 1e-6, each,
            (double)growth.memory.total_bytes / (double)growth.memory.rows);
+    fflush(stdout);
     if (lines != NULL) {
         fprintf(lines,
                 "{\"name\": \"sparse store: growth%s\", \"rows\": %llu, \"value\": %.6g, \"unit\": "

@@ -238,6 +238,7 @@ measure(struct contest *contest, const struct event *event, const struct bench_o
     ratio = timer_median(ratios, options->repeat);
     printf("| %s | %zu | %.1f | %.1f | %.2f (%.2f to %.2f) | %.1f |\n", event->name, contest->rows,
            1e3 / store, 1e3 / plain, ratio, ratios[0], ratios[options->repeat - 1], event->goal);
+    fflush(stdout); /* the rest takes a while */
     if (lines != NULL) {
         fprintf(lines,
                 "{\"name\": \"sparse store: %s\", \"rows\": %zu, \"value\": %.6g, \"unit\": \"M "

@@ -151,13 +151,16 @@ apply_row(struct applying *applying, size_t index, uint32_t guess)
 }
 
 void
-sparse_apply(struct sparse *store, const struct sparse_change *change,
+sparse_apply(struct sparse *store, const struct sparse_change *asked,
              struct sparse_outcome *outcome_p)
 {
+    struct sparse_change bounded = *asked;
+    const struct sparse_change *change = &bounded;
     struct applying applying = {.store = store, .change = change, .outcome = outcome_p};
     struct finder finder PSI_UNINITIALIZED;
 
-    psi_assert(change->step >= store->step && change->step < UINT32_MAX && change->update > 0);
+    bounded.step = row_step(asked->step);
+    psi_assert(change->step >= store->step && change->update > 0);
     *outcome_p = (struct sparse_outcome){0};
     row_rule_init(&applying.rule, store, change);
     applying.gradient_bytes =

@@ -5,21 +5,20 @@
  */
 #include <string.h>
 
-#include "base/fail.h"
 #include "store/sparse/admission.h"
 #include "store/sparse/room.h"
 
 /* ---- Steps ---- */
 
 uint64_t
-sparse_close_step(struct sparse *store, uint64_t step)
+sparse_close_step(struct sparse *store, uint64_t closed)
 {
+    const uint64_t step = row_step(closed);
     const uint64_t every = store->policy.sweep_every;
     const uint64_t buckets = UINT64_C(1) << store->bits;
     uint64_t first = store->closed;
     uint64_t gone = 0;
 
-    psi_assert(step < UINT32_MAX);
     if (step + 1 <= store->closed) {
         return 0;
     }

@@ -144,18 +144,18 @@ sparse_save(const struct sparse *store, uint32_t bucket, uint32_t since, uint64_
 static bool
 load_row(struct sparse *store, const struct sparse_rows *rows, size_t at)
 {
+    const uint32_t step = row_step(rows->steps[at]); /* a file may say anything */
     const uint64_t id = rows->ids[at];
     const uint64_t key = psi_bucket_mix(id);
     struct bucket *bucket = bucket_of(store, key);
     const uint32_t slot = row_index_find(&bucket->index, &store->pool, store->bits, key, id);
-    struct row *row = slot != ROW_NONE ? row_at(&store->pool, slot)
-                                       : room_make(store, bucket, id, rows->steps[at], NULL);
+    struct row *row =
+        slot != ROW_NONE ? row_at(&store->pool, slot) : room_make(store, bucket, id, step, NULL);
 
-    psi_assert(rows->steps[at] < UINT32_MAX);
     if (row == NULL) {
         return false;
     }
-    row->step = rows->steps[at];
+    row->step = step;
     row->count = rows->counts[at];
     memcpy(row_values(row), rows->values + at * store->width, store->width * sizeof(float));
     if (store->states > 0) {

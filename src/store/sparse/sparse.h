@@ -31,6 +31,9 @@
 
 struct sparse;
 
+/* Later steps count as this one: then nothing is idle any more, and all is as old. */
+#define SPARSE_STEP_MAX (UINT32_MAX - 1)
+
 /* What a lane has of a table. */
 struct sparse_layout {
     const struct psi_spec *spec; /* lives as long as the store; count is the width of a row */
@@ -90,7 +93,7 @@ struct sparse_change {
     bool was_checked; /* the numbers are finite: somebody has looked */
     uint32_t divisor; /* the gradients are divided by it; 0: not divided */
     uint64_t update;  /* which update of the table this is, from 1: for the rate's schedule */
-    uint64_t step; /* never below that of an earlier call (below 2^32 - 1). Tables without rounds:
+    uint64_t step;    /* never below that of an earlier call. Tables without rounds:
                          the largest one that the lane has seen */
 };
 

@@ -316,6 +316,25 @@ unmix(uint64_t key)
     return key ^ key >> 30 ^ key >> 60;
 }
 
+/* If this fails, a worker that says a step beyond all sense ends the server. */
+static void
+test_steps_beyond_the_last(void **state)
+{
+    const struct psi_spec spec = bed_spec(PSD_RULE_SGD, 1);
+    struct psi_row_policy policy = {.idle_steps = 1, .sweep_every = 1, .admit_after = 2};
+    struct sparse *store = bed_create(&spec, &policy, BITS);
+    const float gradient = 1;
+    const uint64_t id = 3;
+
+    (void)state;
+    assert_int_equal(bed_apply(store, &id, &gradient, 1, UINT64_MAX - 1).waiting, 1);
+    assert_int_equal(bed_apply(store, &id, &gradient, 1, UINT32_MAX).created, 1);
+    assert_int_equal(sparse_close_step(store, UINT64_MAX - 1), 0);
+    assert_int_equal(sparse_close_step(store, UINT64_MAX), 0);
+    assert_int_equal(sparse_bucket_info(store, psi_bucket_of(id, BITS)).rows, 1);
+    sparse_destroy(store);
+}
+
 /* If this fails, ids that were chosen to collide crash the server or are mixed up. */
 static void
 test_ids_that_collide(void **state)
@@ -426,6 +445,7 @@ main(void)
         cmocka_unit_test(test_memory_of_a_row),
         cmocka_unit_test(test_ids_are_checked),
         cmocka_unit_test(test_not_finite_changes_nothing),
+        cmocka_unit_test(test_steps_beyond_the_last),
         cmocka_unit_test(test_ids_that_collide),
         cmocka_unit_test(test_removed_rows_leave_nothing),
         cmocka_unit_test(test_touch_ahead),

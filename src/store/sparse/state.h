@@ -49,6 +49,14 @@ struct sparse {
     struct bucket buckets[];
 };
 
+/* Rows note steps in 32 bits, and buckets one more than these: the last one stands for all that
+ * follow. */
+static inline uint32_t
+row_step(uint64_t step)
+{
+    return step < SPARSE_STEP_MAX ? (uint32_t)step : SPARSE_STEP_MAX;
+}
+
 static inline struct bucket *
 bucket_of(struct sparse *store, uint64_t key)
 {
