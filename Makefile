@@ -9,6 +9,7 @@ PROCESSES ?= 10000
 JOBS ?= 2
 MINUTES ?= 10
 ONLY ?=
+TARGETS ?=
 PREFIX ?= /usr/local
 
 # RUNS is how often, and means something else to each of them.
@@ -57,7 +58,7 @@ setup-frameworks:
 build:
 	@test -f $(BUILD)/build.ninja || (echo "configuring $(BUILD)/"; meson setup $(BUILD) >/dev/null)
 	@echo "building into $(BUILD)/ (a minute or two the first time)"
-	@ninja -C $(BUILD) --quiet
+	@ninja -C $(BUILD) --quiet $(TARGETS)
 	@mkdir -p $(BIN)
 	@for program in $(BIN_PROGRAMS); do ln -sf $(CURDIR)/$(BUILD)/$$program $(BIN)/; done
 	@echo "programs are in $(BIN)/"

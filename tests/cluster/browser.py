@@ -20,8 +20,8 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-
          "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--enable-precise-memory-info",
          "--force-prefers-reduced-motion")
 SERVE_TRIES = 5
-PATIENCE_S = 90
-ANSWER_S = 180  # of the driver, however busy the cores are
+PATIENCE_S = 300  # however busy the cores are: a page with much to draw takes minutes where many others compute
+ANSWER_S = 2 * PATIENCE_S  # of the driver, which gives a script PATIENCE_S
 
 
 def serve():
