@@ -74,6 +74,11 @@ look_through(struct session *session, const struct chunk *chunk, const void *pay
         status = psi_fail(&why, PSD_ERR_PROTOCOL, "%u rows of %u gradients, and %u asked for",
                           session->rows.pushed, session->rows.gradients, session->rows.asked);
     }
+    if (status == PSD_OK &&
+        psi_rows_value_bytes(form.row_bytes, session->rows.asked) > PSI_FRAME_CHUNK_MAX) {
+        status = psi_fail(&why, PSD_ERR_PROTOCOL, "%u rows asked for, more than a frame holds",
+                          session->rows.asked);
+    }
     return status == PSD_OK ? PSD_OK
                             : psi_fail(err, status, "%s of table %s: %s", psi_frame_type_name(type),
                                        table->spec.name, why.text);

@@ -258,6 +258,42 @@ test_a_step_that_no_row_can_remember(void **state)
     lane_bed_stop(bed);
 }
 
+/* If this fails, a short frame makes a server take memory for an answer that nobody can be sent. */
+static void
+test_more_rows_than_an_answer_holds(void **state)
+{
+    enum { WIDTH = 4096, IDS = 1025 };
+    struct lane_bed *bed = lane_bed_start(1, PSI_DEATH_FAIL);
+    const struct psi_rows counts = {.asked = IDS};
+    const struct psi_frame frame = {
+        .type = PSI_FRAME_SPARSE_PULL, .table = TABLE, .dtype = PSD_F32, .request = 1};
+    static uint8_t payload[PSI_ROWS_HEAD_BYTES + IDS * sizeof(uint64_t)];
+    const struct psi_rows_room room = psi_rows_encode(payload, WIDTH * sizeof(float), &counts);
+    uint64_t ids[IDS];
+
+    (void)state;
+    open_sparse(bed, TABLE,
+                &(struct psd_sparse_args){.struct_size = sizeof(struct psd_sparse_args),
+                                          .name = "e",
+                                          .dtype = PSD_F32,
+                                          .width = WIDTH});
+    for (uint64_t i = 0; i < IDS; i++) {
+        uint64_t to = i;
+
+        for (; to > 0 && psi_bucket_before(i, ids[to - 1]); to--) {
+            ids[to] = ids[to - 1];
+        }
+        ids[to] = i;
+    }
+    for (uint32_t i = 0; i < IDS; i++) {
+        psi_store_u64(room.asked_ids + 8 * i, ids[i]);
+    }
+    say(bed, bed->worker[0], frame, payload, sizeof(payload));
+    assert_true(is_gone(bed->worker[0]));
+    assert_non_null(strstr(bed->warnings, "more than a frame holds"));
+    lane_bed_stop(bed);
+}
+
 /* If this fails, a frame for one kind of table is taken by the other. */
 static void
 test_frames_of_the_other_kind(void **state)
@@ -373,6 +409,7 @@ main(void)
         cmocka_unit_test(test_frames_of_the_other_kind),
         cmocka_unit_test(test_a_sum_that_is_not_finite),
         cmocka_unit_test(test_a_step_that_no_row_can_remember),
+        cmocka_unit_test(test_more_rows_than_an_answer_holds),
         cmocka_unit_test(test_rows_go_by_steps),
         cmocka_unit_test(test_rows_come_by_steps),
     };

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sparse tables with NumPy, in real jobs."""
 
+import os
+import signal
+
 import pytest
 
 TRAIN = """
@@ -71,6 +74,21 @@ def test_a_job_goes_on_without_the_dead(run):
     """If this fails, the death of a worker stops a job with sparse tables that was to go on."""
     said = run(DIE, "die", "early", servers=2, workers=3, options=("--on_worker_death", "continue"))
     assert said[0] == said[2] and len(said[0]) == 1 and said[1] == []
+
+
+def test_a_server_that_dies_ends_the_job_by_name(start):
+    """If this fails, rows are lost in silence with their server, or the message tells of a copy that cannot be kept."""
+    job = start("""
+        poseidon.init()
+        table = poseidon.SparseTable("words", 4)
+        say("begun")
+        while True:
+            table.push([1], np.ones((1, 4), np.float32)).wait()
+    """, servers=2)
+    job.wait_for_output("begun", count=2)
+    os.kill(job.pid_of("server1"), signal.SIGKILL)
+    assert job.wait(60) != 0
+    assert "its part of table words is lost" in job.stderr() and "of a job with sparse tables" in job.stderr()
 
 
 def test_ids_of_every_kind(run):
