@@ -16,6 +16,10 @@ class Ended(Exception):
 
 
 class StateLost(Error):
-    """Nobody is left who has the model."""
+    """Nobody is left who has the model. It was with the workers alone: psd_run's checkpoints do not have it."""
 
     status = Status.ERR_PEER_LOST
+
+
+BEGIN_AGAIN = ("start the job again. The model was with the workers alone: training goes on from a file that the script has written "
+               "and reads before elastic.run (docs/elastic.md, \"What to know\"), or else from the beginning")

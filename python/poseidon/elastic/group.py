@@ -16,7 +16,7 @@ import numpy as np
 
 from .._errors import InvalidError, LostError, MismatchError, RefusedError, StateError
 from .bulk import Bulk
-from .changes import HostsUpdatedInterrupt, StateLost
+from .changes import BEGIN_AGAIN, HostsUpdatedInterrupt, StateLost
 from .control import FRESH, HAS_STATE, LEAVES, PAYLOAD, TIMEOUT_S, WORDS, Control, Kind, Round, Slot
 from .ride import ride
 from .sampler import Share
@@ -239,8 +239,8 @@ class Group:
         have = [rank for rank, slot in there.items() if slot.flags & HAS_STATE]
         roots = have or [rank for rank, slot in there.items() if slot.flags & FRESH]
         if not roots:
-            raise StateLost("the last worker that had the model has died while it gave it to those who have come: begin again from "
-                            "the last checkpoint (psd_run --resume)")
+            raise StateLost("the last worker that had the model has died while it gave it to those who have come: "
+                            f"{BEGIN_AGAIN}")
         self._align(list(there.values()))
         if len(have) < len(there):
             came = self.message(pack() if self.rank == roots[0] else None, roots[0])

@@ -14,7 +14,7 @@ import numpy as np
 from .._errors import MismatchError
 from .._library import FOREVER
 from .._table import Table
-from .changes import Ended, StateLost
+from .changes import BEGIN_AGAIN, Ended, StateLost
 from .control import TIMEOUT_S, Kind, Round
 from .wire import zeros_for
 
@@ -82,8 +82,7 @@ def _check(group: Any, round_: Round) -> None:
         states = {node.state for node in group.context.nodes() if node.role == "worker" and node.rank not in round_.slots}
         if states <= {"done"}:
             raise Ended("all other workers have ended before they took this one in")
-        raise StateLost("all workers that had the model are gone, and this one had not got it yet: begin again from the last "
-                        "checkpoint (psd_run --resume)")
+        raise StateLost(f"all workers that had the model are gone, and this one had not got it yet: {BEGIN_AGAIN}")
     for rank in others:
         theirs = round_.slots[rank].signature
         if theirs != group.signature:
