@@ -25,7 +25,10 @@
 #include "master/redundancy.h"
 #include "master/state.h"
 
-enum { MOVE_RETRY_MS = 500 }; /* after a move that was given up */
+enum {
+    RETRY_MS_MIN = 500, /* after a move that was given up; twice as long each time, ... */
+    RETRY_MS_MAX = 32000,
+};
 
 static uint32_t
 index_of(uint64_t process)
@@ -185,6 +188,7 @@ begin(struct master *master, const struct move *plan, uint64_t process, uint64_t
                                      .to = plan->to,
                                      .process = process,
                                      .is_copy = plan->is_copy,
+                                     .failures = master->moving.failures,
                                      .began_ns = now_ns};
     if (master_pair_has_copy(pair) && pair->copy.process == process) {
         return;
@@ -200,17 +204,23 @@ begin(struct master *master, const struct move *plan, uint64_t process, uint64_t
     master_wake_at(master, 0);
 }
 
+/* What keeps it from moving may last: a server without room, say. */
 static void
 give_up(struct master *master, const char *reason, uint64_t now_ns)
 {
     struct moving *moving = &master->moving;
     const struct member *lane = master->place[moving->place];
+    uint64_t delay_ms = RETRY_MS_MIN;
 
+    for (uint32_t i = 0; i < moving->failures && delay_ms < RETRY_MS_MAX; i++) {
+        delay_ms *= 2;
+    }
     psi_log(master->log, PSI_LOG_WARN, "MOVE-OFF",
             "lane %u of server %u stays in server %u for now, and does not move to server %u: %s",
             lane->lane, lane->rank, master_process_index(master, lane), moving->to, reason);
     master_pair_of(master, lane)->target = 0;
-    *moving = (struct moving){.retry_ns = now_ns + MOVE_RETRY_MS * MASTER_MS_NS};
+    *moving = (struct moving){.failures = moving->failures + 1,
+                              .retry_ns = now_ns + delay_ms * MASTER_MS_NS};
     master_wake_at(master, moving->retry_ns);
 }
 

@@ -184,6 +184,7 @@ struct moving {
     bool is_copy;
     uint64_t began_ns;
     uint64_t retry_ns; /* not active: the next one not before */
+    uint32_t failures; /* since the last that came to its end */
 };
 
 /* What a rank has given of one table, over the lanes that have answered. */
