@@ -608,6 +608,7 @@ job_start_server(struct job *job, uint32_t server)
         had_any = had_any || job->lane[i].server == server;
     }
     job->life[server] += had_any;
+    job->is_out[server] = false;
     start_lanes(job, server);
 }
 
@@ -736,6 +737,7 @@ job_part_from_copy(struct job *job, uint32_t server, uint64_t silence_ns, uint64
 void
 job_end_server(struct job *job, uint32_t server)
 {
+    job->is_out[server] = true;
     tell_gone_later(job, server);
     for (unsigned i = 0; i < job->lanes; i++) {
         struct lane_host *host = &job->lane[i];
@@ -820,6 +822,9 @@ job_start(struct job *job, struct sim *sim, const struct plan *plan)
     start_master(job);
     for (uint32_t server = 0; server < plan->servers; server++) {
         start_lanes(job, server);
+    }
+    for (uint32_t server = plan->servers; server < PROCESSES_MAX; server++) {
+        job->is_out[server] = true;
     }
     for (uint32_t i = 0; i < plan->workers; i++) {
         job->worker[i] = worker_create(job, i);

@@ -70,7 +70,8 @@ struct job {
     uint64_t crossed[SERVERS_MAX]
                     [LANES_MAX]; /* the last number of a copy of a lane that was crossed out */
     bool is_leaving[PROCESSES_MAX];
-    bool is_done[WORKERS_MAX]; /* a master has told that it said BYE */
+    bool is_out[PROCESSES_MAX]; /* has not come, or has left: no process of it is wanted */
+    bool is_done[WORKERS_MAX];  /* a master has told that it said BYE */
     struct worker *worker[WORKERS_MAX];
     uint64_t push_number[WORKERS_MAX];     /* of a rank, over all its lives: rows of a ledger */
     bool rank_lost[WORKERS_MAX];           /* killed or given up at least once */

@@ -69,12 +69,12 @@ scale_remind(struct job *job)
     }
 }
 
-/* The index of a process that is not there, nor about to be started again; PROCESSES_MAX: there is none. */
+/* The index of a process that is not wanted so far; PROCESSES_MAX: there is none. */
 static uint32_t
 find_free(const struct job *job)
 {
     for (uint32_t index = 0; index < job->plan.max_servers; index++) {
-        if (!runs(job, index) && !job->is_missing[index] && job->life[index] + 1 < LIVES_MAX) {
+        if (job->is_out[index] && job->life[index] + 1 < LIVES_MAX) {
             return index;
         }
     }
