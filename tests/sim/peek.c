@@ -86,6 +86,7 @@ peek_move(const struct master *master)
         move.all_bytes += moving->is_copy && !master_pair_has_copy(pair) ? 0 : bytes;
         move.bytes += is_there || place == moving->place ? bytes : 0;
         if (place == moving->place) {
+            move.owner = lane->process;
             move.is_from_leaving =
                 master_is_leaving(master, moving->is_copy ? pair->copy.process : lane->process);
         }

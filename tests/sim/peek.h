@@ -30,6 +30,7 @@ struct peek_move {
     uint64_t bytes;
     uint64_t all_bytes;
     bool is_from_leaving;
+    uint64_t owner; /* the process that has the place */
 };
 
 struct peek_move peek_move(const struct master *master);

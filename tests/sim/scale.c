@@ -189,10 +189,24 @@ scale_told(struct job *job, const struct psi_tiding *tiding)
     }
 }
 
+/* The place has no other copy from now on. If its server has died, and the master does not know yet, it is too late:
+ * docs/elastic.md promises no more. */
+static void
+note_gap(struct job *job, uint64_t owner)
+{
+    const uint32_t index = (uint32_t)(owner & ((1u << PSI_PROCESS_INDEX_BITS) - 1));
+
+    if (job->plan.replicas > 0 && (!runs(job, index) || process_of(job, index) != owner)) {
+        job->copy_missed = true;
+    }
+}
+
 void
 scale_check_move(struct job *job)
 {
     const struct peek_move move = peek_move(job->master->master);
+
+    note_gap(job, move.owner);
 
     if (!move.is_from_leaving && move.bytes * 10 * move.staying > 12 * move.all_bytes) {
         sim_fail(job->sim, "%llu of %llu bytes move to server %u, one of %u that stay",
