@@ -47,7 +47,9 @@ age(const struct sparse *store, struct bucket *bucket, uint64_t step)
         return;
     }
     for (uint32_t i = 0; i < store->policy.admit_counters; i++) {
-        bucket->counters[i] = halvings < COUNTER_BITS ? bucket->counters[i] >> halvings : 0;
+        const unsigned counted = bucket->counters[i];
+
+        bucket->counters[i] = (uint8_t)(halvings < COUNTER_BITS ? counted >> halvings : 0);
     }
     bucket->epoch = epoch;
 }
