@@ -276,12 +276,13 @@ test_log_shows_values_and_sources(void **state)
     set(&settings, PSI_SOURCE_ENVIRONMENT, "lanes", "4", NULL);
     set(&settings, PSI_SOURCE_COMMAND, "kernel", "avx2", NULL);
     psi_settings_log(&settings, PSI_PROGRAM_SERVER, &log);
-    assert_string_equal(line, "2 SETTINGS heartbeat_ms=250 replicas=auto max_servers=0 "
-                              "start_timeout_ms=60000 "
-                              "lanes=4 (environment) standby_lanes=0 slot_pool_mib=48 memory_max_mib=0 "
-                              "kernel=avx2 (command line) payload_checksum=off log_level=info "
-                              "window_kib=2048 harden=on "
-                              "transport=auto spin_us=50");
+    assert_string_equal(line,
+                        "2 SETTINGS heartbeat_ms=250 replicas=auto max_servers=0 "
+                        "start_timeout_ms=60000 "
+                        "lanes=4 (environment) standby_lanes=0 slot_pool_mib=48 memory_max_mib=0 "
+                        "kernel=avx2 (command line) payload_checksum=off log_level=info "
+                        "window_kib=2048 harden=on "
+                        "transport=auto spin_us=50");
     psi_settings_log(&settings, PSI_PROGRAM_RUN, &log);
     assert_non_null(strstr(line, "window_kib=2048"));
 }
