@@ -48,13 +48,20 @@ def python(framework):
     assert os.stat(directory).st_uid == os.getuid(), f"{directory} is another user's"
     with open(os.path.join(directory, "lock"), "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not os.path.exists(client):
-            path = os.path.join(directory, "socket")
+        path = os.path.join(directory, "socket")
+        if not _serves(path):
+            with contextlib.suppress(FileNotFoundError):  # of a server that was killed, whose owner had this number, too
+                os.unlink(path)
             _start_server(framework, path, owner)
             with open(client, "w", encoding="utf-8") as file:
                 file.write(CLIENT.format(python=sys.executable, here=os.path.dirname(os.path.abspath(__file__)), socket=path))
             os.chmod(client, 0o755)
     return client
+
+
+def _serves(path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        return connection.connect_ex(path) == 0
 
 
 def _start_server(framework, path, owner):
