@@ -54,9 +54,9 @@ master_move_leave(struct master *master, uint32_t index, uint64_t process)
     if (master->server[index].leaving != process) {
         psi_log(master->log, PSI_LOG_INFO, "SERVER-LEAVES",
                 "server %u is to leave: its places move to the others first", index);
+        master->server[index].leaving = process;
+        master->server[index].is_drained_told = false;
     }
-    master->server[index].leaving = process;
-    master->server[index].is_drained_told = false;
     master_wake_at(master, 0);
 }
 

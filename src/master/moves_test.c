@@ -196,6 +196,10 @@ test_a_server_that_leaves_is_drained_first(void **state)
     pass_ms(job.bed, 1500, NULL);
     assert_non_null(strstr(job.bed->told, "drained server 1"));
     assert_null(hear(job.bed->lane[0], PSI_FRAME_PAIR)); /* nothing moves to who leaves */
+    job.bed->told[0] = '\0';
+    master_heed(job.bed->master, &leave); /* once more: it is not told twice */
+    pass_ms(job.bed, 500, NULL);
+    assert_null(strstr(job.bed->told, "drained"));
     master_bed_stop(job.bed);
 }
 

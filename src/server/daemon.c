@@ -15,6 +15,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,11 +62,12 @@ struct lane_thread {
     struct psi_checkpoint *resumed; /* NULL: the job begins anew */
     struct lane_source source;      /* ... from that */
     struct lane *lane;
-    bool is_standby; /* has no place in the job yet */
-    bool is_guest;   /* ... and has one since: that of another server's lane */
-    bool settled;    /* keeps to cores of its own */
-    int exit_code;   /* read by the main thread after the join, as are the next two */
-    bool first_bad;  /* this lane ended badly before any other did */
+    bool is_standby;  /* has no place in the job yet */
+    bool is_guest;    /* ... and has one since: that of another server's lane */
+    bool settled;     /* keeps to cores of its own */
+    int exit_code;    /* read by the main thread after the join, as are the next two */
+    bool first_bad;   /* this lane ended badly before any other did */
+    bool had_nothing; /* ... by a signal, when it stood by and was nobody's copy */
     char text[512];
 };
 
@@ -77,6 +79,8 @@ struct process {
     _Atomic int bad_code;     /* of the first lane that ended badly */
     _Atomic int stop_code;    /* != 0: lanes, stop; a signal's exit code */
     const char *_Atomic stop_text;
+    int signal;     /* that has come; 0: none */
+    bool may_leave; /* servers come and go in this job */
     struct psi_address master;
     bool master_found;      /* false: a name that nobody knows yet */
     uint32_t strangers_max; /* of each lane */
@@ -189,6 +193,7 @@ run_lane(void *argument)
         const int stop = atomic_load(&process->stop_code);
 
         if (stop != 0) {
+            self->had_nothing = lane_has_nothing(self->lane);
             lane_stop(self->lane, stop, atomic_load(&process->stop_text));
             continue;
         }
@@ -206,7 +211,7 @@ run_lane(void *argument)
 
         self->first_bad =
             atomic_compare_exchange_strong(&process->bad_code, &none, self->exit_code);
-    } else if (self->is_guest && self->exit_code != PSI_EXIT_OK) {
+    } else if (self->is_guest && self->exit_code != PSI_EXIT_OK && !self->had_nothing) {
         psi_log(process->log, PSI_LOG_WARN, "SENT-AWAY",
                 "a lane that had the place of another server's ends: %s", text);
     }
@@ -429,9 +434,9 @@ wait_for_end(struct process *process, int signals)
             continue; /* interrupted */
         }
         if ((fds[0].revents & POLLIN) != 0) {
-            const int number = psi_signals_read(signals);
-
-            stop_lanes(process, psi_signals_exit_code(number), psi_signals_text(number));
+            process->signal = psi_signals_read(signals);
+            stop_lanes(process, psi_signals_exit_code(process->signal),
+                       psi_signals_text(process->signal));
         }
         if ((fds[1].revents & POLLIN) != 0 &&
             read(process->ended, &ended, sizeof(ended)) == (ssize_t)sizeof(ended) &&
@@ -480,12 +485,30 @@ tell_counts(const struct process *process)
     }
 }
 
+/* Was it told to end when it had nothing of the job, because that had moved to others, say? */
+static bool
+was_free_to_go(const struct process *process)
+{
+    for (uint32_t i = 0; i < process->threads; i++) {
+        if (!process->lane[i].had_nothing) {
+            return false;
+        }
+    }
+    return process->may_leave && process->signal == SIGTERM;
+}
+
 /* The first lane that ended badly speaks for all; all ended well: so did the server. */
 static int
 verdict(const struct process *process)
 {
     const struct lane_thread *speaker = &process->lane[0];
 
+    if (was_free_to_go(process)) {
+        psi_log(process->log, PSI_LOG_INFO, "JOB-END",
+                "%s: it had nothing of the job, which goes on (exit code 0)",
+                psi_signals_text(process->signal));
+        return PSI_EXIT_OK;
+    }
     for (uint32_t i = 0; i < process->threads; i++) {
         speaker = process->lane[i].first_bad ? &process->lane[i] : speaker;
     }
@@ -497,7 +520,7 @@ verdict(const struct process *process)
 int
 server_daemon_run(const struct server_options *options, const struct psi_log *log)
 {
-    struct process process = {.log = log, .ended = -1};
+    struct process process = {.log = log, .ended = -1, .may_leave = options->moves};
     struct psd_error err = {0};
     psd_status status;
     int signals = -1;

@@ -42,6 +42,9 @@ bool lane_took_place(struct lane *lane, uint32_t *server_p, uint32_t *lane_p);
 /* It had a place, and stands by now: under which name, likewise. Once. */
 bool lane_stands_by_now(struct lane *lane, uint32_t *server_p, uint32_t *lane_p);
 
+/* Does it stand by, and is it nobody's copy? The job does not miss it then. */
+bool lane_has_nothing(const struct lane *lane);
+
 /* Has it ever been a member of the job? */
 bool lane_has_joined(const struct lane *lane);
 

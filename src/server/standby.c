@@ -120,3 +120,9 @@ lane_took_place(struct lane *lane, uint32_t *server_p, uint32_t *lane_p)
     *lane_p = lane->config.lane;
     return true;
 }
+
+bool
+lane_has_nothing(const struct lane *lane)
+{
+    return lane->config.is_standby && lane->mirror == NULL;
+}

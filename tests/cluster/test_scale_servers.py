@@ -60,6 +60,16 @@ def wait_until_gone(job, name):
              lambda: f"{name} has left\n{job.stderr()}\n{job.log('master').decode()}")
 
 
+def wait_until_left(job, name):
+    """It has gone in peace: nobody would take that for a failure."""
+    wait_until_gone(job, name)
+    wait_for(lambda: shown(job)[name]["state"] != "running", 30, f"{name} has ended")
+    one = shown(job)[name]
+    said = job.log(name).decode()
+    assert (one["state"], one["code"]) == ("left", 0), (one, said)
+    assert "JOB-END" in said and " error " not in said and "SENT-AWAY" not in said, said
+
+
 @pytest.mark.parametrize("arguments, options", [
     (UPDATES, ()),
     (UPDATES, ("--transport=tcp",)),
@@ -81,9 +91,9 @@ def test_a_job_grows_and_shrinks(start, arguments, options):
     told = scale(job, "--servers=-1")
     assert (told.returncode, told.stdout) == (
         0, "server2 is to leave: what it has moves to the others first\n"), told.stderr
-    wait_until_gone(job, "server2")
+    wait_until_left(job, "server2")
     assert scale(job, "--servers", 1).returncode == 0
-    wait_until_gone(job, "server1")
+    wait_until_left(job, "server1")
     (job.directory / "gate").touch()
     assert job.wait(120) == 0, job.stdout() + job.stderr() + job.log("master").decode()
     assert digests(job) == digests(calm)

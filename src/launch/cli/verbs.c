@@ -114,7 +114,7 @@ add_machines(struct table *table, const json_t *job)
     }
 }
 
-/* done(0), failed(3), failed(signal 9), running, "running, restarted 2x", scheduled */
+/* done(0), failed(3), failed(signal 9), left(0), running, "running, restarted 2x", scheduled */
 static void
 say_state(const json_t *process, char *text_p, size_t size)
 {

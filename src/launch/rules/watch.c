@@ -520,7 +520,8 @@ watch_tick(struct watch *watch, uint64_t now_ms)
     if (watch_replaces(watch) && now_ms >= away_ms) {
         watch_fail(watch, WATCH_CAUSE_MACHINE, watch_machine_of(watch, away), PSI_EXIT_WORKER_LOST);
     }
-    if (watch->phase == WATCH_RUNNING && now_ms >= watch->service_left_deadline_ms) {
+    if (watch->phase == WATCH_RUNNING && now_ms >= watch->service_left_deadline_ms &&
+        !watch_server_left_idle(watch, watch->service_left, now_ms)) {
         watch_fail(watch, WATCH_CAUSE_SERVICE_LEFT, watch->service_left, 1);
     }
     if (now_ms >= watch->absence_ms) {

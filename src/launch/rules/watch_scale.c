@@ -35,6 +35,12 @@ watch_server_is_out(const struct watch *watch, uint32_t slot)
            watch->slots[slot].is_scaled;
 }
 
+bool
+watch_server_is_leaving(const struct watch *watch, uint32_t slot)
+{
+    return slot > 0 && slot <= watch->config.servers && watch->slots[slot].is_leaving;
+}
+
 static bool
 is_present(const struct watch *watch, uint32_t slot)
 {
@@ -174,6 +180,7 @@ watch_server_add(struct watch *watch, uint32_t slot)
     server->is_scaled = true;
     server->is_leaving = false;
     server->is_copied = false;
+    server->has_left = false;
     server->joined = false;
     server->hasty = 0;
     server->life = 0;
@@ -233,6 +240,8 @@ watch_server_drained(struct watch *watch, uint32_t slot, uint64_t life, uint64_t
         return; /* an earlier life of it */
     }
     take_out(watch, slot);
+    server->has_left = true;
+    watch->ops->tell_drained(watch->context, slot);
     if (server->alive) {
         server->doomed_ms = now_ms + LEAVE_MS;
         watch->ops->signal(watch->context, slot, SIGTERM);

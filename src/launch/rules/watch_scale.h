@@ -17,6 +17,9 @@ void watch_scale_init(struct watch *watch);
 /* No process of that server is wanted: it has not come, or it has left. */
 bool watch_server_is_out(const struct watch *watch, uint32_t slot);
 
+/* It is to leave, and has something of the job yet. */
+bool watch_server_is_leaving(const struct watch *watch, uint32_t slot);
+
 /* Servers that run, or are on their way, and are not to leave. */
 uint32_t watch_servers_present(const struct watch *watch);
 

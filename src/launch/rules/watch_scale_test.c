@@ -24,6 +24,7 @@ struct orders {
     uint32_t signalled;
     int signal;
     uint32_t not_come;
+    uint32_t drained; /* how often it was told that one has nothing more */
     struct psi_word word;
     bool asked;
     bool ended;
@@ -56,6 +57,13 @@ note_word(void *context, const struct psi_word *word)
 }
 
 static void
+note_drained(void *context, uint32_t slot)
+{
+    (void)slot;
+    ((struct orders *)context)->drained++;
+}
+
+static void
 note_not_come(void *context, uint32_t slot)
 {
     ((struct orders *)context)->not_come = slot;
@@ -81,6 +89,7 @@ static const struct watch_ops ops = {.start = start,
                                      .tell_master = note_word,
                                      .tell_failover = tell_nothing,
                                      .tell_not_come = note_not_come,
+                                     .tell_drained = note_drained,
                                      .end = end};
 
 static void
@@ -218,8 +227,11 @@ test_one_comes_and_leaves(void **state)
     watch_event(&watch, &(struct watch_event){.kind = WATCH_EXITED, .slot = 3, .signal = SIGTERM},
                 7);
     assert_false(orders.asked);
+    assert_true(watch.slots[3].has_left); /* which is no failure */
     assert_int_equal(watch.phase, WATCH_RUNNING);
     assert_int_equal(watch_servers_next(&watch), 3); /* there is room again */
+    watch_told(&watch, &drained, 8);                 /* by a master that has returned */
+    assert_int_equal(orders.drained, 1);
     watch_fini(&watch);
 }
 

@@ -65,7 +65,7 @@ watch_server_gone(struct watch *watch, uint32_t slot)
     struct watch_slot *server = &watch->slots[slot];
 
     if (server->life != 0 && watch->phase < WATCH_STOPPING &&
-        (server->code != 0 || server->signal != 0)) {
+        (server->code != 0 || server->signal != 0 || watch_server_is_out(watch, slot))) {
         server->last_life = server->life;
         watch_tell_master(
             watch,
@@ -111,6 +111,18 @@ watch_server_exited(struct watch *watch, uint32_t slot, uint64_t now_ms)
     }
     server->word_ms = now_ms + config->silence_ms + config->server_grace_ms + WORD_MS +
                       watch_master_delay_ms(watch, now_ms);
+    return true;
+}
+
+bool
+watch_server_left_idle(struct watch *watch, uint32_t slot, uint64_t now_ms)
+{
+    if (!watch->config.may_scale_servers || slot == 0 || watch->master_left ||
+        !has_no_part(watch, slot)) {
+        return false;
+    }
+    watch->service_left_deadline_ms = UINT64_MAX;
+    lose_spare(watch, slot, now_ms);
     return true;
 }
 

@@ -14,6 +14,10 @@ void watch_server_gone(struct watch *watch, uint32_t slot);
 /* A server ended, and not well. True: the master knows whether the job can go on, and is to say so. */
 bool watch_server_exited(struct watch *watch, uint32_t slot, uint64_t now_ms);
 
+/* A server ended well while workers run. True: it had no part, and may have been told so by anybody: another
+ * life of it is started. */
+bool watch_server_left_idle(struct watch *watch, uint32_t slot, uint64_t now_ms);
+
 /* The master waits for another life of it. */
 void watch_server_awaited(struct watch *watch, uint32_t slot, uint64_t now_ms);
 

@@ -76,6 +76,7 @@ struct watch_ops {
     void (*tell_master)(void *context, const struct psi_word *word);
     /* A server that came is gone before it was in the job: people are told. */
     void (*tell_not_come)(void *context, uint32_t slot);
+    void (*tell_drained)(void *context, uint32_t slot); /* ... has nothing more, and is ended */
     /* Servers are restarted one after the other, and that has come a step further: watch.rolling. */
     void (*tell_rolling)(void *context);
     /* Ask everything that is left to stop, kill it after grace_ms. May come again, with less. */
@@ -211,7 +212,8 @@ struct watch_slot {
     bool counts;            /* ... in a step, and those behind it */
     bool is_leaving;        /* a worker that was asked to leave: doomed_ms is its time for that; a
                                server whose places move to the others first */
-    bool is_scaled;         /* a server that came, or left, while the job ran */
+    bool is_scaled;         /* a server that came, or left, while the job ran ... */
+    bool has_left;          /* ... because it was asked to, and had nothing any more */
     bool is_rolled;         /* killed because it is to be restarted: that is no failure */
     uint64_t life;          /* of a server that joined: the number that its process drew */
     uint64_t last_life;     /* ... and that of the last one that ended; 0: none has */

@@ -81,7 +81,7 @@ tell_machine(const struct run *run, const struct host *host)
     return value;
 }
 
-/* "", scheduled, running, done, failed, stopped */
+/* "", scheduled, running, done, failed, stopped, left */
 static const char *
 process_state(const struct run *run, uint32_t slot)
 {
@@ -99,6 +99,9 @@ process_state(const struct run *run, uint32_t slot)
     }
     if (state->asked) {
         return "stopped";
+    }
+    if (state->has_left) {
+        return "left"; /* it was asked to, and had nothing any more */
     }
     return process->error != 0 || state->code != 0 || state->signal != 0 ? "failed" : "done";
 }

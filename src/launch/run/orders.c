@@ -412,6 +412,12 @@ order_tell_master(void *context, const struct psi_word *word)
 }
 
 static void
+order_tell_drained(void *context, uint32_t slot)
+{
+    scale_servers_drained(context, slot);
+}
+
+static void
 order_tell_not_come(void *context, uint32_t slot)
 {
     scale_servers_not_come(context, slot);
@@ -431,5 +437,6 @@ const struct watch_ops orders_ops = {.start = order_start,
                                      .tell_failover = order_tell_failover,
                                      .tell_master = order_tell_master,
                                      .tell_not_come = order_tell_not_come,
+                                     .tell_drained = order_tell_drained,
                                      .tell_rolling = order_tell_rolling,
                                      .end = orders_end};

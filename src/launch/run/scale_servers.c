@@ -191,19 +191,23 @@ note_move(struct run *run, const struct psi_tiding *tiding)
 }
 
 void
-scale_servers_told(struct run *run, const struct psi_tiding *tiding, uint32_t slot)
+scale_servers_told(struct run *run, const struct psi_tiding *tiding)
+{
+    if (tiding->kind == PSI_TIDING_MOVED) {
+        note_move(run, tiding);
+    }
+}
+
+void
+scale_servers_drained(struct run *run, uint32_t slot)
 {
     char line[LINE_BYTES];
 
-    if (tiding->kind == PSI_TIDING_MOVED) {
-        note_move(run, tiding);
-    } else if (tiding->kind == PSI_TIDING_DRAINED && watch_server_is_out(&run->watch, slot)) {
-        layout_take_server(run->layout, slot);
-        run->servers_left++;
-        snprintf(line, sizeof(line), "%s has nothing any more, and is ended",
-                 run->processes[slot].name);
-        tell(run, NULL, line);
-    }
+    layout_take_server(run->layout, slot);
+    run->servers_left++;
+    snprintf(line, sizeof(line), "%s has nothing any more, and is ended",
+             run->processes[slot].name);
+    tell(run, NULL, line);
 }
 
 void
