@@ -33,6 +33,7 @@ psi_post_payload(struct psi_conn *conn, const struct psi_frame *frame, const str
     if (meta != NULL) {
         full.meta_bytes = (uint16_t)psi_meta_encode(meta, head + PSI_FRAME_BYTES);
     }
+    psi_assert(payload->bytes <= PSI_FRAME_CHUNK_MAX); /* nobody would take it */
     full.payload_bytes = (uint32_t)payload->bytes;
     if (payload->checksum && payload->bytes > 0) {
         full.flags |= PSI_FLAG_CHECKSUM;
