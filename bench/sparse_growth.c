@@ -114,6 +114,7 @@ measure(size_t rows, bool ahead, FILE *lines, struct psd_error *err)
     const struct sparse_layout layout = {.spec = &spec,
                                          .policy = &policy,
                                          .bucket_bits = PSI_BUCKET_BITS,
+                                         .bucket_count = 1 << PSI_BUCKET_BITS,
                                          .level = psi_kernel_level_best()};
     struct growth growth = {0};
     struct toucher toucher = {0};

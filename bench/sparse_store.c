@@ -107,6 +107,7 @@ contest_create(struct contest *contest, size_t rows, struct psd_error *err)
     const struct sparse_layout layout = {.spec = &contest->spec,
                                          .policy = &contest->policy,
                                          .bucket_bits = PSI_BUCKET_BITS,
+                                         .bucket_count = 1 << PSI_BUCKET_BITS,
                                          .level = psi_kernel_level_best()};
     psd_status status;
 

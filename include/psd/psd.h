@@ -399,7 +399,7 @@ struct psd_sparse_args {
     uint32_t admit_after; /* [1] steps in which its id was pushed before a row is created, to 255 */
     uint32_t admit_window; /* [1024] steps after which half of what was counted is forgotten */
     double admit_share; /* below 1: an id's push creates its row with this probability, by hash */
-    uint64_t capacity_rows; /* of the table; each bucket has an equal share (docs/sparse.md) */
+    uint64_t capacity_rows; /* never more; shared by the servers' lanes alike (docs/sparse.md) */
     psd_full full;          /* what happens at capacity */
     uint32_t idle_steps;    /* rows that were not pushed for more steps go */
     double norm_min;        /* rows whose L2 norm is smaller go */

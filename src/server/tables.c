@@ -210,12 +210,27 @@ table_may_stay(struct lane *lane, struct table *table)
     return false;
 }
 
+/* 0: it has none. */
+static uint64_t
+first_chunk_here(const struct table *table)
+{
+    uint64_t first = 0;
+
+    while (table->chunk_count > 0 && table->local[first] == UINT32_MAX) {
+        first++;
+    }
+    return first;
+}
+
 static psd_status
 table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct psd_error *err)
 {
     const struct store_layout layout = {
         .spec = &table->spec,
         .chunks = table->chunk_count,
+        .first_chunk = first_chunk_here(table),
+        .chunks_in_all = table->chunks_in_all,
+        .memory_max = lane->config.memory_max,
         .elements = elements,
         .retain = table->retain,
         .shared = wants_segment(lane, table),

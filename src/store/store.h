@@ -28,9 +28,12 @@ struct leaf;
 struct store_layout {
     const struct psi_spec *spec; /* lives as long as the store */
     uint64_t chunks;
-    uint64_t elements; /* of all of them */
-    bool retain;       /* two buffers */
-    bool shared;       /* values in a segment, for workers on this host, if one is to be had */
+    uint64_t first_chunk;   /* sparse tables: what it has is one run of ... */
+    uint64_t chunks_in_all; /* ... these */
+    uint64_t memory_max;    /* bytes that the lane may have for all its tables */
+    uint64_t elements;      /* of all of them */
+    bool retain;            /* two buffers */
+    bool shared;            /* values in a segment, for workers on this host, if one is to be had */
     enum kernel_level level; /* supported by this CPU */
 };
 

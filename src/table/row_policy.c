@@ -24,13 +24,24 @@ power_of_two_above(uint64_t number)
     return power;
 }
 
-uint32_t
-psi_row_policy_bucket_rows(const struct psi_row_policy *policy, uint32_t bucket_bits)
+/* What the buckets before this one have of it. */
+static uint64_t
+rows_before(uint64_t capacity, uint32_t bucket, uint32_t bits)
 {
-    const uint64_t buckets = UINT64_C(1) << bucket_bits;
-    const uint64_t share = policy->capacity_rows / buckets + (policy->capacity_rows % buckets != 0);
+    const uint64_t rest = capacity & ((UINT64_C(1) << bits) - 1);
 
-    return share == 0 || share > UINT32_MAX ? UINT32_MAX : (uint32_t)share;
+    return (capacity >> bits) * bucket + (rest * bucket >> bits);
+}
+
+uint64_t
+psi_row_policy_share(const struct psi_row_policy *policy, uint32_t bucket_bits, uint32_t first,
+                     uint32_t count)
+{
+    const uint64_t capacity = policy->capacity_rows;
+
+    return capacity == 0 ? UINT64_MAX
+                         : rows_before(capacity, first + count, bucket_bits) -
+                               rows_before(capacity, first, bucket_bits);
 }
 
 /* As many counters as rows: fewer would run into each other. */

@@ -17,10 +17,10 @@
 
 enum { PSI_ADMIT_AFTER_MAX = 255 };
 
-/* What happens to a new row when its bucket is full (capacity_rows). */
+/* What happens to a new row when there is no room for it (capacity_rows). */
 enum psi_full {
-    PSI_FULL_REFUSE = 0, /* the push fails, by name */
-    PSI_FULL_OLDEST = 1, /* the rows that were not touched for longest make room */
+    PSI_FULL_REFUSE = 0, /* its lane is full: the push fails, by name */
+    PSI_FULL_OLDEST = 1, /* its bucket is: the rows that were not touched for longest make room */
     PSI_FULLS,
 };
 
@@ -37,7 +37,7 @@ struct psi_row_policy {
     double admit_share;      /* in (0, 1): each time with this probability, by a hash */
 
     /* Which rows go. */
-    uint64_t capacity_rows; /* of the whole table; an equal share for each bucket */
+    uint64_t capacity_rows; /* of the whole table; each lane has the share of its buckets */
     enum psi_full full;
     uint32_t idle_steps;  /* rows that were not touched for longer go */
     double norm_min;      /* rows with a smaller L2 norm go */
@@ -67,7 +67,9 @@ const char *psi_row_policy_difference(const struct psi_row_policy *a,
 /* Numbers of state of a row: those of the rule for each element, or one for all of them. */
 uint32_t psi_row_state_numbers(const struct psi_row_policy *policy, psd_rule rule, uint32_t width);
 
-/* The most rows that a bucket keeps; UINT32_MAX: as many as there is memory for. */
-uint32_t psi_row_policy_bucket_rows(const struct psi_row_policy *policy, uint32_t bucket_bits);
+/* What `count` buckets from `first` on have of capacity_rows: the shares of all buckets differ by one
+ * row at most, and add up to it. UINT64_MAX: as many as there is memory for. */
+uint64_t psi_row_policy_share(const struct psi_row_policy *policy, uint32_t bucket_bits,
+                              uint32_t first, uint32_t count);
 
 #endif

@@ -12,15 +12,20 @@
 #include "store/sparse/room.h"
 #include "store/sparse/state.h"
 
-/* As many rows as the bound, or the machine, has memory for: more never come. */
+static uint64_t
+smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* As many rows as the bounds let come, or the machine has memory for: more never come. */
 static uint64_t
 rows_that_fit(const struct sparse *store)
 {
     const uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    const uint64_t bytes = store->memory_max < machine ? store->memory_max : machine;
-    const uint64_t rows = bytes / store->pool.row_bytes + 1;
+    const uint64_t rows = smaller(store->memory_max, machine) / store->pool.row_bytes + 1;
 
-    return rows < ROW_NONE - 1 ? rows : ROW_NONE - 1;
+    return smaller(smaller(rows, store->rows_max), ROW_NONE - 1);
 }
 
 psd_status
@@ -32,6 +37,7 @@ sparse_create(const struct sparse_layout *layout, struct sparse **store_p, struc
     struct sparse *store;
 
     psi_assert(layout->bucket_bits >= 1 && layout->bucket_bits <= PSI_BUCKET_BITS_MAX);
+    psi_assert(layout->first_bucket + layout->bucket_count <= buckets);
     if (status != PSD_OK) {
         return status;
     }
@@ -46,7 +52,8 @@ sparse_create(const struct sparse_layout *layout, struct sparse **store_p, struc
     store->width = (uint32_t)spec->count;
     store->states = psi_row_state_numbers(&store->policy, spec->rule.rule, store->width);
     store->bits = layout->bucket_bits;
-    store->bucket_rows_max = psi_row_policy_bucket_rows(&store->policy, store->bits);
+    store->rows_max = psi_row_policy_share(&store->policy, store->bits, layout->first_bucket,
+                                           layout->bucket_count);
     store->memory_max = layout->memory_max != 0 ? layout->memory_max : UINT64_MAX;
     store->work = malloc(store->width * sizeof(float));
     if (store->work == NULL) {
@@ -108,14 +115,15 @@ sparse_refusal(const struct sparse *store, struct psd_error *err)
 {
     const unsigned long long bytes = room_bytes(store);
 
-    if (store->policy.capacity_rows != 0) {
-        return psi_fail(
-            err, PSD_ERR_TOO_BIG,
-            "sparse table %s: no room for a new row: this lane has %llu rows in %llu "
-            "bytes, at most %u in each of the table's %llu buckets: raise capacity_rows "
-            "(%llu) or let the oldest rows go",
-            store->spec->name, (unsigned long long)store->rows, bytes, store->bucket_rows_max,
-            1ULL << store->bits, (unsigned long long)store->policy.capacity_rows);
+    if (store->rows >= store->rows_max) {
+        return psi_fail(err, PSD_ERR_TOO_BIG,
+                        "sparse table %s: no room for a new row: this lane has %llu rows in %llu "
+                        "bytes, its whole share of capacity_rows (%llu): %s",
+                        store->spec->name, (unsigned long long)store->rows, bytes,
+                        (unsigned long long)store->policy.capacity_rows,
+                        store->policy.full == PSI_FULL_OLDEST
+                            ? "the rows of one step do not fit beside the others: raise it"
+                            : "raise it, or let the oldest rows go (full)");
     }
     return psi_fail(err, PSD_ERR_TOO_BIG,
                     "sparse table %s: no memory for a new row: this lane has %llu rows in %llu of "

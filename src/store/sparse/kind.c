@@ -74,10 +74,18 @@ static psd_status
 sparse_table_create(const struct store_layout *layout, struct store **store_p,
                     struct psd_error *err)
 {
+    const uint32_t bits = layout->spec->bucket_bits;
+    const uint32_t places = (uint32_t)layout->chunks_in_all;
+    const uint32_t first = psi_bucket_first((uint32_t)layout->first_chunk, bits, places);
+    const uint32_t end =
+        psi_bucket_first((uint32_t)(layout->first_chunk + layout->chunks), bits, places);
     const struct sparse_layout rows = {
         .spec = layout->spec,
         .policy = &layout->spec->rows,
-        .bucket_bits = layout->spec->bucket_bits,
+        .bucket_bits = bits,
+        .first_bucket = first,
+        .bucket_count = end - first,
+        .memory_max = layout->memory_max,
         .level = layout->level,
     };
     struct sparse_table *table = calloc(1, sizeof(*table));

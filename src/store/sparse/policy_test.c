@@ -151,6 +151,31 @@ oldest(const struct model *model, uint32_t bucket, uint32_t step)
 }
 
 static uint64_t
+rows_of_all(const struct model *model)
+{
+    uint64_t rows = 0;
+
+    for (uint64_t id = 0; id < IDS; id++) {
+        rows += model->exists[id];
+    }
+    return rows;
+}
+
+/* To a sixteenth below its share, as far as there are rows that may go. */
+static void
+shrink(struct model *model, uint32_t bucket, uint32_t step)
+{
+    while (rows_in(model, bucket) > FULL - FULL / 16) {
+        const uint64_t victim = oldest(model, bucket, step);
+
+        if (victim == IDS) {
+            return;
+        }
+        model->exists[victim] = false;
+    }
+}
+
+static uint64_t
 model_push(struct model *model, const uint64_t *ids, size_t count, uint32_t step)
 {
     uint64_t refused = 0;
@@ -164,16 +189,10 @@ model_push(struct model *model, const uint64_t *ids, size_t count, uint32_t step
         if (model->exists[ids[i]]) {
             continue;
         }
-        for (int going = 0; rows_in(model, bucket) >= FULL - (going ? 1 : 0) && going < FULL / 16;
-             going++) {
-            const uint64_t victim = oldest(model, bucket, step);
-
-            if (victim == IDS) {
-                break;
-            }
-            model->exists[victim] = false;
-        }
         if (rows_in(model, bucket) >= FULL) {
+            shrink(model, bucket, step);
+        }
+        if (rows_of_all(model) >= FULL * BUCKETS) {
             refused++;
         } else {
             model->exists[ids[i]] = true;

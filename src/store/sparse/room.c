@@ -1,8 +1,10 @@
 /*
  * room.c - rows come and go.
  *
- * A bucket is a table of its own here: its bound is its share of capacity_rows, and the oldest of
- * its own rows make room. So which rows go does not depend on which lanes have which buckets.
+ * The oldest rows of a bucket that has more than its share of capacity_rows make room: so which rows
+ * go does not depend on which lanes have which buckets. What the lane's buckets may have together
+ * bounds their rows. That does depend on it, so a row for which there is no room any more ends the
+ * job, and never chooses others to go.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -145,16 +147,17 @@ make_candidates(struct sparse *store, size_t count)
     return true;
 }
 
-/* Some at once, because all rows of the bucket have to be looked at for it. */
-static uint64_t
-evict_oldest(struct sparse *store, struct bucket *bucket, uint64_t step)
+/* Some at once, because all rows of the bucket have to be looked at for it; and what a step has
+ * brought beyond the bucket's share. false: no memory to choose. */
+static bool
+evict_oldest(struct sparse *store, struct bucket *bucket, uint64_t step, uint64_t *evicted)
 {
-    const uint32_t share = store->bucket_rows_max / AT_ONCE;
+    const uint64_t share = room_share(store, bucket);
     struct gathering gathering = {.step = step};
-    size_t going = share > 0 ? share : 1;
+    size_t going = (share >= AT_ONCE ? share / AT_ONCE : 1) + (bucket->index.rows - share);
 
     if (!make_candidates(store, bucket->index.rows)) {
-        return 0;
+        return false;
     }
     gathering.all = store->candidates;
     each_row(store, bucket, gather, &gathering);
@@ -166,7 +169,8 @@ evict_oldest(struct sparse *store, struct bucket *bucket, uint64_t step)
     for (size_t i = 0; i < going; i++) {
         remove_row(store, bucket, gathering.all[i].key, gathering.all[i].slot, step);
     }
-    return going;
+    *evicted += going;
+    return true;
 }
 
 /* ---- A new row ---- */
@@ -198,10 +202,9 @@ grow_pool(struct sparse *store)
     while (row_pool_spare(&store->pool) == 0) {
         const uint64_t bytes = row_pool_next_slab(&store->pool);
 
-        if (bytes == 0 || !has_memory(store, bytes)) {
+        if (bytes == 0 || !has_memory(store, bytes) || !row_pool_grow(&store->pool)) {
             return false;
         }
-        row_pool_grow(&store->pool);
     }
     return true;
 }
@@ -232,16 +235,11 @@ room_make(struct sparse *store, struct bucket *bucket, uint64_t id, uint64_t ste
     struct row *row;
     uint32_t slot;
 
-    if (bucket->index.rows >= store->bucket_rows_max) {
-        const bool may = evicted != NULL && store->policy.full == PSI_FULL_OLDEST;
-        const uint64_t gone = may ? evict_oldest(store, bucket, step) : 0;
-
-        if (gone == 0) {
-            return NULL;
-        }
-        *evicted += gone;
+    if (evicted != NULL && room_is_short(store, bucket, 1) && bucket->index.rows > 0 &&
+        !evict_oldest(store, bucket, step, evicted)) {
+        return NULL;
     }
-    if (!grow(store, bucket)) {
+    if (store->rows >= store->rows_max || !grow(store, bucket)) {
         return NULL;
     }
     slot = row_pool_take(&store->pool);

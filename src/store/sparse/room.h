@@ -7,6 +7,7 @@
 #define STORE_SPARSE_ROOM_H
 
 #include "store/sparse/state.h"
+#include "table/row_policy.h"
 
 /* All that the store takes. */
 uint64_t room_bytes(const struct sparse *store);
@@ -17,12 +18,20 @@ uint64_t room_bytes(const struct sparse *store);
 struct row *room_make(struct sparse *store, struct bucket *bucket, uint64_t id, uint64_t step,
                       uint64_t *evicted);
 
+/* The rows above which the oldest of a bucket go. */
+static inline uint64_t
+room_share(const struct sparse *store, const struct bucket *bucket)
+{
+    return psi_row_policy_share(&store->policy, store->bits, (uint32_t)(bucket - store->buckets),
+                                1);
+}
+
 /* May a list of so many ids of the bucket make rows go? */
 static inline bool
 room_is_short(const struct sparse *store, const struct bucket *bucket, size_t count)
 {
     return store->policy.full == PSI_FULL_OLDEST &&
-           bucket->index.rows + (uint64_t)count > store->bucket_rows_max;
+           bucket->index.rows + (uint64_t)count > room_share(store, bucket);
 }
 
 /* Looks through a bucket at the end of `step` for rows that are idle or small. Returns how many

@@ -30,10 +30,12 @@ row_pool_init(struct row_pool *pool, uint32_t row_bytes, uint64_t row_max, struc
     *pool = (struct row_pool){
         .row_bytes = row_bytes, .row_max = (uint32_t)row_max, .free_first = ROW_NONE};
     /* One slab more, so that slabs can begin where huge pages do. */
-    base = mmap(NULL, bytes + ROW_SLAB_BYTES, PROT_READ | PROT_WRITE,
+    base = mmap(NULL, bytes + ROW_SLAB_BYTES, PROT_NONE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) {
-        return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "reserve addresses for %llu rows of %u bytes",
+        return psi_fail_errno(err, PSD_ERR_NO_MEMORY,
+                              "reserve addresses for %llu rows of %u bytes (set capacity_rows or "
+                              "memory_max_mib, or raise ulimit -v)",
                               (unsigned long long)row_max, row_bytes);
     }
     gap = round_up((uintptr_t)base, ROW_SLAB_BYTES) - (uintptr_t)base;
@@ -67,6 +69,13 @@ row_pool_next_slab(const struct row_pool *pool)
     return touched < pool->reserved ? slab : 0;
 }
 
+/* Only from then on does the system count it as memory, where it counts what may be written. */
+static bool
+open_for_writing(char *from, uint64_t bytes)
+{
+    return mprotect(from, bytes, PROT_READ | PROT_WRITE) == 0;
+}
+
 /* Old kernels do not know how to do it at once: then every page is written. Nobody else has them. */
 static void
 touch(char *from, uint64_t bytes)
@@ -81,7 +90,7 @@ touch(char *from, uint64_t bytes)
     }
 }
 
-void
+bool
 row_pool_grow(struct row_pool *pool)
 {
     const uint64_t before = atomic_load_explicit(&pool->slab_bytes, memory_order_relaxed);
@@ -90,10 +99,14 @@ row_pool_grow(struct row_pool *pool)
 
     /* A row that is wider than a slab needs several. */
     psi_assert(bytes > 0);
+    if (!open_for_writing(pool->base + before, bytes)) {
+        return false;
+    }
     touch(pool->base + before, bytes);
     atomic_store_explicit(&pool->slab_bytes, before + bytes, memory_order_relaxed);
     ready = (before + bytes) / pool->row_bytes;
     pool->ready = ready < pool->row_max ? (uint32_t)ready : pool->row_max;
+    return true;
 }
 
 uint32_t
@@ -128,7 +141,8 @@ row_pool_touch_ahead(struct row_pool *pool, uint64_t bytes)
     const uint64_t wanted = round_up(taken + bytes, ROW_SLAB_BYTES);
     const uint64_t to = wanted < pool->reserved ? wanted : pool->reserved;
 
-    if (to > from && madvise(pool->base + from, to - from, MADV_POPULATE_WRITE) == 0) {
+    if (to > from && open_for_writing(pool->base + from, to - from) &&
+        madvise(pool->base + from, to - from, MADV_POPULATE_WRITE) == 0) {
         atomic_store_explicit(&pool->ahead, to, memory_order_relaxed);
         return to - taken;
     }

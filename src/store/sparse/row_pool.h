@@ -1,8 +1,8 @@
 /*
  * row_pool.h - the memory of a lane's rows: records of one size, named by a slot of 32 bits.
  *
- * Addresses for all rows there may ever be are reserved at first; memory comes a slab at a time,
- * whole and touched, so that no single row waits for the kernel. Slabs are small at first, then huge
+ * Addresses for all rows there may ever be are reserved at first, and nothing may be written there;
+ * memory comes a slab at a time, whole and touched, so that no single row waits for the kernel. Slabs are small at first, then huge
  * pages. A row never moves. What is given back is taken again first; memory is not returned before
  * the end.
  *
@@ -62,8 +62,8 @@ row_pool_spare(const struct row_pool *pool)
 
 uint64_t row_pool_next_slab(const struct row_pool *pool);
 
-/* Touches the next slab. */
-void row_pool_grow(struct row_pool *pool);
+/* Touches the next slab. false: the system has no memory for it. */
+bool row_pool_grow(struct row_pool *pool);
 
 /* A slot, of which there is a spare one; its bytes are anything. */
 uint32_t row_pool_take(struct row_pool *pool);

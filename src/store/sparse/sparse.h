@@ -39,6 +39,8 @@ struct sparse_layout {
     const struct psi_spec *spec; /* lives as long as the store; count is the width of a row */
     const struct psi_row_policy *policy; /* copied; checked, defaults filled in */
     uint32_t bucket_bits;
+    uint32_t first_bucket; /* those that the lane has: its share of capacity_rows is theirs */
+    uint32_t bucket_count;
     uint64_t memory_max; /* bytes; beyond them rows are refused. 0: no bound but the machine's */
     enum kernel_level level; /* supported by this CPU */
 };

@@ -83,6 +83,7 @@ bed_create(const struct psi_spec *spec, struct psi_row_policy *policy, uint32_t 
     struct sparse_layout layout = {.spec = spec,
                                    .policy = policy,
                                    .bucket_bits = bucket_bits,
+                                   .bucket_count = 1u << bucket_bits,
                                    .level = psi_kernel_level_best()};
     struct psd_error err = {0};
     struct sparse *store;

@@ -187,6 +187,7 @@ test_memory_is_bounded(void **state)
     const struct sparse_layout layout = {.spec = &spec,
                                          .policy = &policy,
                                          .bucket_bits = BITS,
+                                         .bucket_count = 1u << BITS,
                                          .memory_max = BOUND,
                                          .level = psi_kernel_level_best()};
     static uint64_t ids[BATCH];

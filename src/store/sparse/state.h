@@ -31,9 +31,9 @@ struct sparse {
     struct psi_row_policy policy;
     const struct kernels *kernels;
     uint32_t width;
-    uint32_t states; /* numbers of state of a row */
-    uint32_t bits;   /* of a bucket's number */
-    uint32_t bucket_rows_max;
+    uint32_t states;     /* numbers of state of a row */
+    uint32_t bits;       /* of a bucket's number */
+    uint64_t rows_max;   /* of the lane's buckets together; UINT64_MAX: no bound but memory */
     uint64_t memory_max; /* UINT64_MAX: none */
     uint64_t rows;
     uint64_t index_bytes;
