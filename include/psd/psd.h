@@ -151,8 +151,10 @@ typedef enum psd_use {
     PSD_USE_UPDATE = 0, /* servers own the values and apply the rule */
     PSD_USE_SUM = 1,    /* servers add and return the mean; the caller applies it. In a job with one
                            worker, which nobody may join, that is its gradient. It stays in the
-                           worker: its pushes end at once, and later pulls are answered from the
-                           table's view (psd_view). PSD_LONE_SUMS=off sends it to the servers */
+                           worker: its pushes end when they are copied, up to 1 MiB at once, more
+                           of it while somebody waits or the context's thread runs. Later pulls are
+                           answered from the table's view (psd_view). PSD_LONE_SUMS=off sends it to
+                           the servers */
 } psd_use;
 
 typedef enum psd_reduce {

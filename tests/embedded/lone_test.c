@@ -274,6 +274,158 @@ test_what_ends_at_once_is_told(void **state)
     bed_finish(bed);
 }
 
+/* ---- large ones ------------------------------------------------------------------------------ */
+
+/* Of many pieces, and no whole number of them. */
+enum { LARGE = 50 * PSD_CHUNK_ELEMENTS + 77, LARGE_STEPS = 3, WAIT_MS = 60000 };
+
+static float *
+all_of(float value)
+{
+    float *values = malloc(LARGE * sizeof(*values));
+
+    assert_non_null(values);
+    for (size_t i = 0; i < LARGE; i++) {
+        values[i] = value;
+    }
+    return values;
+}
+
+static bool
+is_all_of(const float *values, float value)
+{
+    size_t i = 0;
+
+    while (i < LARGE && values[i] == value) {
+        i++;
+    }
+    return i == LARGE;
+}
+
+/* Thread: a helper's. */
+struct small_steps {
+    psd_table *table;
+    bool well;
+};
+
+static void *
+take_small_steps(void *argument)
+{
+    struct small_steps *steps = argument;
+    float value = 5;
+
+    steps->well = true;
+    for (uint64_t step = 0; step < 200 && steps->well; step++) {
+        steps->well = push_pull(steps->table, step, &value, &value) == PSD_OK && value == 5;
+    }
+    return NULL;
+}
+
+static void
+train_beside_another_thread(struct worker *worker)
+{
+    struct small_steps small = {0};
+    float *gradient[2] = {all_of(1), all_of(2)};
+    float *values = all_of(-1);
+    psd_table *large;
+    pthread_t thread;
+    psd_op *op[3];
+
+    CHECK_OK(worker, psd_table_open(worker->context,
+                                    TABLE("large", PSD_F32, LARGE, .use = PSD_USE_SUM), &large));
+    CHECK_OK(worker, psd_table_open(worker->context, TABLE("small", PSD_F32, 1, .use = PSD_USE_SUM),
+                                    &small.table));
+    CHECK(worker, pthread_create(&thread, NULL, take_small_steps, &small) == 0);
+    for (uint64_t step = 0; step < 2 * LARGE_STEPS; step += 2) {
+        CHECK_OK(worker, psd_push(large, TRANSFER(step, .gradient = gradient[0]), &op[0]));
+        CHECK_OK(worker, psd_pull(large, TRANSFER(step + 1, .values = values), &op[1]));
+        CHECK_OK(worker, psd_push(large, TRANSFER(step + 1, .gradient = gradient[1]), &op[2]));
+        for (unsigned i = 0; i < 3; i++) {
+            CHECK_OK(worker, psd_wait(op[i], WAIT_MS));
+            psd_op_release(op[i]);
+        }
+        CHECK(worker, is_all_of(values, 1));
+        CHECK_OK(worker, pull(large, step + 2, values));
+        CHECK(worker, is_all_of(values, 2));
+    }
+    pthread_join(thread, NULL);
+    CHECK(worker, small.well);
+    free(gradient[0]);
+    free(gradient[1]);
+    free(values);
+}
+
+/* If this fails, large sums that are copied while another thread calls the library are not those of their steps, or
+ * either thread waits for ever. */
+static void
+test_large_sums_beside_another_thread(void **state)
+{
+    struct bed *bed = bed_start(&(struct bed_config){0});
+
+    (void)state;
+    bed_run(bed, train_beside_another_thread, NULL);
+    bed_finish(bed);
+}
+
+static void
+note_status(psd_op *op, psd_status status, void *user)
+{
+    (void)op;
+    *(psd_status *)user = status;
+}
+
+static void
+end_while_copying(struct worker *worker)
+{
+    const bool abandons = *(const bool *)worker->user;
+    psd_status status[2] = {PSD_PENDING, PSD_PENDING};
+    float *gradient = all_of(3);
+    float *values = all_of(-1);
+    psd_table *table;
+    psd_op *op[2];
+
+    CHECK_OK(worker, psd_table_open(worker->context, TABLE("w", PSD_F32, LARGE, .use = PSD_USE_SUM),
+                                    &table));
+    CHECK_OK(worker,
+             psd_push(table,
+                      TRANSFER(0, .gradient = gradient, .done = note_status, .user = &status[0]),
+                      &op[0]));
+    CHECK_OK(worker,
+             psd_pull(table, TRANSFER(1, .values = values, .done = note_status, .user = &status[1]),
+                      &op[1]));
+    if (abandons) {
+        psd_abandon(worker->context);
+    } else {
+        CHECK_OK(worker, psd_close(worker->context));
+    }
+    worker->context = NULL;
+    for (unsigned i = 0; i < 2; i++) { /* it may have been copied by then */
+        CHECK(worker, status[i] == PSD_OK || (abandons && status[i] == PSD_ERR_CLOSED));
+    }
+    CHECK(worker, abandons || is_all_of(values, 3));
+    free(gradient);
+    free(values);
+}
+
+/* If this fails, psd_close() loses large sums that are being copied, or memory of the program is touched after psd_close()
+ * or psd_abandon(), which a sanitizer sees. */
+static void
+test_a_context_may_end_meanwhile(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        bool abandons = i == 1;
+        struct bed *bed = bed_start(&(struct bed_config){0});
+
+        bed_run(bed, end_while_copying, &abandons);
+        if (abandons) {
+            bed_stop(bed);
+        } else {
+            bed_finish(bed);
+        }
+    }
+}
+
 int
 main(void)
 {
@@ -281,6 +433,8 @@ main(void)
         cmocka_unit_test(test_bits_are_those_of_servers),
         cmocka_unit_test(test_callbacks_do_not_pile_up),
         cmocka_unit_test(test_what_ends_at_once_is_told),
+        cmocka_unit_test(test_large_sums_beside_another_thread),
+        cmocka_unit_test(test_a_context_may_end_meanwhile),
     };
 
     bed_begin();

@@ -170,7 +170,7 @@ submit(psd_table *table, const struct psd_transfer *given, uint8_t type, psd_op 
     if (status != PSD_OK) {
         return status;
     }
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     if (psi_frame_wants_value(type) && (args.flags & PSD_TRANSFER_VIEW) != 0) {
         status = aim_at_view_locked(table, &transfer, err);
     }
@@ -226,7 +226,7 @@ psd_view(psd_table *table, const void **values_p)
     if (status != PSD_OK) {
         return status;
     }
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     view = psi_table_view(table);
     pthread_mutex_unlock(&context->lock);
     if (view == NULL) {

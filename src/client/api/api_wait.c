@@ -23,7 +23,7 @@ psd_wait(psd_op *op, uint32_t timeout_ms)
     if (status != PSD_OK) {
         return status;
     }
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     status = op->ended ? op->error.status
                        : psi_context_wait_locked(context, op,
                                                  psi_context_deadline_ns(context, timeout_ms));
@@ -56,7 +56,7 @@ psd_wait_any(psd_context *context, uint32_t timeout_ms, psd_op **op_p)
     if (status != PSD_OK) {
         return status;
     }
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     status = psi_context_wait_any_locked(context, psi_context_deadline_ns(context, timeout_ms));
     if (status == PSD_OK) {
         *op_p = context->any;
@@ -78,7 +78,7 @@ psd_op_outcome(const psd_op *op)
     if (!psi_process_is_this(&context->process)) {
         return PSD_OUTCOME_UNKNOWN;
     }
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     outcome = op->outcome;
     pthread_mutex_unlock(&context->lock);
     return outcome;
@@ -108,7 +108,7 @@ psd_op_release(psd_op *op)
     if (!psi_process_is_this(&context->process)) {
         return;
     }
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     if (op->ended && op->taken && !op->marks.calling) {
         psi_context_forget_locked(context, op);
     } else {
@@ -125,7 +125,7 @@ psd_fd(psd_context *context)
     if (psi_context_check(context, err) != PSD_OK) {
         return -1;
     }
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     if (context->fd < 0) {
         context->fd = eventfd(context->any != NULL ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (context->fd < 0) {

@@ -13,6 +13,8 @@
 #include "client/api/context.h"
 
 #include <errno.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -204,6 +206,9 @@ tell_locked(psd_context *context)
             psi_loop_wake(context->loop);
         }
     }
+    if (context->waiter.taken && context->client->lone != NULL) {
+        psi_loop_wake(context->loop); /* whoever waits for other things goes on copying */
+    }
     /* A deadline nearer than the thread's next look would be noticed late. */
     if (context->driver.taken && psi_client_next_ns(context->client) < context->thread_until_ns) {
         context->thread_until_ns = 0; /* once is enough */
@@ -261,6 +266,18 @@ look_again_ns(psd_context *context, uint64_t now_ns, uint64_t deadline_ns)
     return deadline_ns < until_ns ? deadline_ns : until_ns;
 }
 
+/* A mutex is no queue: who copies, and comes back for the lock at once, would get it nearly always,
+ * and the others' calls would take as long as the copy. They have this long to get up. */
+static void
+let_others_in(psd_context *context)
+{
+    enum { YIELDS_MAX = 200 };
+
+    for (unsigned i = 0; i < YIELDS_MAX && atomic_load(&context->wanting) > 0; i++) {
+        sched_yield();
+    }
+}
+
 /* One turn on the loop. The lock is held before and after, not while waiting, which is while the
  * seat is taken. */
 void
@@ -269,6 +286,7 @@ psi_context_drive_locked(psd_context *context, uint64_t deadline_ns, struct psi_
     const uint64_t now_ns = psi_now_ns(psi_loop_env(context->loop));
     const uint64_t until_ns = look_again_ns(context, now_ns, deadline_ns);
     const uint64_t wait_ns = until_ns > now_ns ? until_ns - now_ns : 0;
+    const bool copies = context->client->lone != NULL;
     psd_status status;
 
     seat->taken = true;
@@ -280,6 +298,9 @@ psi_context_drive_locked(psd_context *context, uint64_t deadline_ns, struct psi_
     pthread_mutex_unlock(&context->lock);
     status = psi_loop_wait(context->loop, (int)((wait_ns + MS_NS - 1) / MS_NS), &seat->ready,
                            &seat->err);
+    if (copies) {
+        let_others_in(context);
+    }
     pthread_mutex_lock(&context->lock);
     seat->taken = false;
     if (psi_step_clock_is_large(&context->client->steps) && seat == &context->waiter) {

@@ -12,6 +12,7 @@
 #define PSI_CLIENT_API_CONTEXT_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/process.h"
 #include "client/core/core.h"
@@ -39,6 +40,7 @@ struct psd_context {
     struct psi_crew *crew;     /* owned, immutable: helps with large tensors; NULL: nobody does */
 
     pthread_mutex_t lock;
+    atomic_uint wanting;         /* threads that wait for the lock (psi_context_lock) */
     pthread_cond_t waiters_turn; /* somebody's operation ended, or the loop is free */
     pthread_cond_t thread_turn;  /* the context's thread may drive again */
     pthread_t thread;
@@ -59,6 +61,17 @@ struct psd_context {
     int fd; /* guarded by lock: readable while `any` is not empty; -1: nobody asked */
     struct psd_error *failure; /* guarded by lock: psd_close() keeps the first error here */
 };
+
+/* Takes the lock: also from a thread that gives it up and takes it again all the time. */
+static inline void
+psi_context_lock(psd_context *context)
+{
+    if (pthread_mutex_trylock(&context->lock) != 0) {
+        atomic_fetch_add(&context->wanting, 1);
+        pthread_mutex_lock(&context->lock);
+        atomic_fetch_sub(&context->wanting, 1);
+    }
+}
 
 /* The error of this thread's last failed call (psd_last_error); ready to be written. */
 struct psd_error *psi_error(void);

@@ -147,10 +147,10 @@ prepare(uint32_t lanes, enum psi_death_policy policy, uint32_t window_bytes, uin
                                         .policy = (uint8_t)policy,
                                         .job = 7,
                                         .window_bytes = window_bytes};
-    bed->gradient = malloc((size_t)BED_CHUNKS_MAX * BED_CHUNK_BYTES);
-    bed->values = malloc((size_t)BED_CHUNKS_MAX * BED_CHUNK_BYTES);
+    bed->gradient = malloc((size_t)BED_LONE_CHUNKS_MAX * BED_CHUNK_BYTES);
+    bed->values = malloc((size_t)BED_LONE_CHUNKS_MAX * BED_CHUNK_BYTES);
     assert_true(bed->gradient != NULL && bed->values != NULL);
-    for (size_t i = 0; i < (size_t)BED_CHUNKS_MAX * PSD_CHUNK_ELEMENTS; i++) {
+    for (size_t i = 0; i < (size_t)BED_LONE_CHUNKS_MAX * PSD_CHUNK_ELEMENTS; i++) {
         bed->gradient[i] = (float)i;
         bed->values[i] = -1;
     }
@@ -263,7 +263,7 @@ open_table(struct client_bed *bed, unsigned chunks, const struct psd_table_args 
     struct psd_op *op = NULL;
     struct psi_frame answer = frame;
 
-    assert_true(chunks <= BED_CHUNKS_MAX && bed->tables < BED_TABLES_MAX);
+    assert_true(chunks <= BED_LONE_CHUNKS_MAX && bed->tables < BED_TABLES_MAX);
     assert_int_equal(psi_spec_init(&info.spec, &args, bed->welcome.workers, NULL), PSD_OK);
     psi_loads_init(&info.loads, bed->lanes, lanes);
     assert_int_equal(psi_client_table_open(bed->client, &info.spec, 0, &op, NULL), PSD_OK);

@@ -26,6 +26,7 @@ enum {
     BED_WORKERS_MAX = 3,
     BED_TABLES_MAX = 4,
     BED_CHUNKS_MAX = 6,
+    BED_LONE_CHUNKS_MAX = 20, /* of a worker alone, whose large tables are copied piece by piece */
     BED_CHUNK_BYTES = PSD_CHUNK_ELEMENTS * 4,
     BED_TIMEOUT_MS = 1000, /* of an operation that has none of its own */
 };
@@ -42,8 +43,8 @@ struct client_bed {
     struct psi_welcome welcome;
     struct psd_table *table[BED_TABLES_MAX];
     uint32_t tables;
-    float *gradient; /* BED_CHUNKS_MAX chunks; element i is i */
-    float *values;   /* BED_CHUNKS_MAX chunks; at first -1 */
+    float *gradient; /* BED_LONE_CHUNKS_MAX chunks; element i is i */
+    float *values;   /* BED_LONE_CHUNKS_MAX chunks; at first -1 */
 };
 
 /* A worker that has joined. window_bytes: what a lane lets it have unanswered. */

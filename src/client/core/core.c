@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "client/core/lone.h"
 #include "client/core/state.h"
 #include "rpc/follow_view.h"
 #include "rpc/post.h"
@@ -305,6 +306,7 @@ psi_client_tick(struct psi_client *client)
     psi_lanes_tick(client, now_ns);
     psi_route_tick(client, now_ns);
     psi_share_tick(client, now_ns);
+    psi_lone_turn(client);
     psi_client_send(client);
 }
 
@@ -336,7 +338,7 @@ psi_client_next_ns(const struct psi_client *client)
     next_ns = earlier(next_ns, psi_lanes_next_ns(client));
     next_ns = earlier(next_ns, psi_route_next_ns(client));
     next_ns = earlier(next_ns, psi_share_next_ns(client));
-    return client->hold_changed ? 0 : next_ns;
+    return client->hold_changed || client->lone != NULL ? 0 : next_ns;
 }
 
 enum psi_client_state

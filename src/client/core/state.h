@@ -170,11 +170,14 @@ struct psd_op {
                      to another worker of this host. It may be in a round that has closed, which nobody asks for */
     struct psd_op *table_next; /* of the table's transfers that have not ended */
     struct psd_op *table_prev;
-    bool exact;         /* a read of the very version of its step */
-    bool in_place;      /* the result comes where the gradient was; of tables with `results` */
-    bool is_split;      /* a push that brings its sum into table->split */
-    bool is_local;      /* no server hears of it: a pull that is answered from there, or of a table
-                           that is_lone */
+    bool exact;    /* a read of the very version of its step */
+    bool in_place; /* the result comes where the gradient was; of tables with `results` */
+    bool is_split; /* a push that brings its sum into table->split */
+    bool is_local; /* no server hears of it: a pull that is answered from there, or of a table
+                      that is_lone */
+    bool copying;  /* in client->lone: of a table that is_lone */
+    struct psd_op *copied_next;
+    struct psd_op *copied_prev;
     uint8_t *chunks;    /* enum chunk_state each; lies behind the operation, as do its parts */
     struct part *parts; /* one per lane of spread->lanes */
     const struct spread *spread;
@@ -379,7 +382,9 @@ struct psi_client {
     uint64_t next_deadline_ns;
     struct psd_op *held; /* transfers that wait for earlier ones; oldest first */
     struct psd_op *held_last;
-    bool hold_changed;        /* a transfer ended: some of these may be let go */
+    bool hold_changed;   /* a transfer ended: some of these may be let go */
+    struct psd_op *lone; /* transfers that are copied piece by piece (lone.c); in turn */
+    struct psd_op *lone_last;
     struct earliest earliest; /* PSI_DEATH_WAIT, elastic: of all tables without backup workers */
     uint64_t pump_turn;
     uint64_t room_ns;     /* the earliest of the lanes */

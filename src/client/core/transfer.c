@@ -361,6 +361,7 @@ psi_transfer_abort(struct psd_op *op, psd_status status, const char *reason)
 
     psi_transfer_describe(op, what, sizeof(what));
     psi_lane_forget(op);
+    psi_lone_forget(op);
     repeat_step(op);
     psi_op_end(op, status, nothing ? PSD_OUTCOME_NOT_APPLIED : PSD_OUTCOME_UNKNOWN,
                "%s: %s; %llu of %llu chunks unanswered%s%s", what, reason,
