@@ -24,6 +24,7 @@ from . import trace
 from .checkpoint import Checkpoint
 from .collectives import (allgather, allgather_object, broadcast, broadcast_, broadcast_object,
                           broadcast_optimizer_state, broadcast_parameters)
+from .embedding import Embedding, EmbeddingBag
 from .engine import Engine, attach
 from .optimizer import DistributedOptimizer, join
 from .parallel import DataParallel
@@ -32,13 +33,14 @@ from .reductions import (allgather_async, allreduce, allreduce_, allreduce_async
                          broadcast_async, broadcast_async_, grouped_allreduce,
                          grouped_allreduce_async, poll, synchronize)
 
-__all__ = ["Adasum", "Average", "Checkpoint", "Compression", "DataParallel", "DistributedOptimizer", "Engine", "Max",
-           "Min", "Product", "Sum", "allgather", "allgather_async", "allgather_object", "allreduce",
-           "allreduce_", "allreduce_async", "allreduce_async_", "attach", "barrier", "broadcast",
-           "broadcast_", "broadcast_async", "broadcast_async_", "broadcast_object",
-           "broadcast_optimizer_state", "broadcast_parameters", "global_process_set",
-           "grouped_allreduce", "grouped_allreduce_async", "init", "is_initialized", "join",
-           "local_rank", "local_size", "pinned_bytes", "poll", "rank", "shutdown", "size", "synchronize", "trace",
+__all__ = ["Adasum", "Average", "Checkpoint", "Compression", "DataParallel", "DistributedOptimizer", "Embedding",
+           "EmbeddingBag", "Engine", "Max", "Min", "Product", "Sum", "allgather", "allgather_async",
+           "allgather_object", "allreduce", "allreduce_", "allreduce_async", "allreduce_async_",
+           "attach", "barrier", "broadcast", "broadcast_", "broadcast_async", "broadcast_async_",
+           "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters",
+           "global_process_set", "grouped_allreduce", "grouped_allreduce_async", "init",
+           "is_initialized", "join", "local_rank", "local_size", "pinned_bytes", "poll", "rank",
+           "shutdown", "size", "synchronize", "trace",
            *_horovod.QUESTIONS]
 
 
