@@ -93,7 +93,7 @@ static const struct psi_knob knobs[] = {
     NUMBER(lanes, 0, 0, 64, "", SERVER,
            "threads of a server; 0: cores / servers on the host, at least 1"),
     NUMBER(standby_lanes, 0, 0, 1024, "", SERVER,
-           "threads that take over parts of other servers; 0: as many as lanes, twice with copies"),
+           "threads to take over parts of other servers; 0: as many as lanes, twice with copies"),
     NUMBER(slot_pool_mib, 48, 1, 1048576, "MiB", SERVER,
            "memory for gradients that wait for their round, all lanes together"),
     NUMBER(memory_max_mib, 0, 0, 1u << 30, "MiB", SERVER,
