@@ -15,6 +15,7 @@
  *   crossed server 1 lane 0 number 100000003
  *   moved server 1 lane 0 to 2 bytes 262144
  *   drained server 1 life 5f0c2a
+ *   held server 1: lane 0 of server 0 has no room in server 2
  *   end 70 worker 3 silent: worker 3 (tcp://10.0.0.3:40112) lost: silent for 2000 ms
  *   end 71 server 1 life 5f0c2a closed: server 1 (tcp://10.0.0.2:40113) lost: connection closed
  *
@@ -43,7 +44,8 @@ static const char *const kinds[] = {
     [PSI_TIDING_PLACE] = "place",   [PSI_TIDING_CROSSED] = "crossed",
     [PSI_TIDING_COUNTS] = "counts", [PSI_TIDING_LEFT] = "left",
     [PSI_TIDING_MOVED] = "moved",   [PSI_TIDING_DRAINED] = "drained",
-    [PSI_TIDING_SAVED] = "saved",   [PSI_TIDING_END] = "end"};
+    [PSI_TIDING_HELD] = "held",     [PSI_TIDING_SAVED] = "saved",
+    [PSI_TIDING_END] = "end"};
 static const char *const roles[] = {
     [PSI_TIDING_MASTER] = "master", [PSI_TIDING_SERVER] = "server", [PSI_TIDING_WORKER] = "worker"};
 static const char *const losses[] = {[PSI_LOSS_NONE] = "well",
@@ -137,6 +139,10 @@ psi_tiding_format(const struct psi_tiding *tiding, char line_p[PSI_TIDING_LINE])
         bytes = snprintf(line_p, PSI_TIDING_LINE, "lost %s %u %s: %s", role, tiding->rank,
                          losses[tiding->loss], tiding->text);
         break;
+    case PSI_TIDING_HELD:
+        bytes =
+            snprintf(line_p, PSI_TIDING_LINE, "held %s %u: %s", role, tiding->rank, tiding->text);
+        break;
     case PSI_TIDING_END:
         bytes = format_end(tiding, line_p);
         break;
@@ -190,6 +196,19 @@ parse_loss(const char *rest, struct psi_tiding *tiding_p)
         return false;
     }
     tiding_p->role = (enum psi_tiding_role)place;
+    return true;
+}
+
+/* What comes after the colon; false: nothing does. */
+static bool
+parse_text(const char *line, struct psi_tiding *tiding_p)
+{
+    const char *text = strstr(line, ": ");
+
+    if (text == NULL) {
+        return false;
+    }
+    snprintf(tiding_p->text, sizeof(tiding_p->text), "%.511s", text + 2);
     return true;
 }
 
@@ -311,6 +330,8 @@ psi_tiding_parse(const char *line, struct psi_tiding *tiding_p)
                           &life) == 3 &&
                    tiding.lane < PSI_TIDING_LANES;
             tiding.bytes = life;
+        } else if (well && tiding.kind == PSI_TIDING_HELD) {
+            well = parse_text(line, &tiding);
         } else if (well && tiding.kind == PSI_TIDING_CROSSED) {
             well = sscanf(line, "crossed %*s %*u lane %u number %llx", &tiding.lane, &life) == 2 &&
                    tiding.lane < PSI_TIDING_LANES;

@@ -36,6 +36,7 @@ enum psi_tiding_kind {
     PSI_TIDING_LEFT,    /* ... one that is gone no longer does */
     PSI_TIDING_MOVED, /* a lane of that server is in the process of server `to` now: lane, bytes */
     PSI_TIDING_DRAINED, /* a server that is to leave has nothing of the job any more: life */
+    PSI_TIDING_HELD,    /* ... cannot give it away: text */
     PSI_TIDING_SAVED,   /* a checkpoint that was asked for is there: step; 0: there is none */
     PSI_TIDING_END, /* the job ends with code: because of whom, if it is anybody's fault; text */
 };

@@ -53,7 +53,7 @@ test_lines_come_back(void **state)
                         .state =
                             loss <= PSI_COPY_NEEDLESS ? (enum psi_copy_state)loss : PSI_COPY_NONE};
                 }
-                if (told) {
+                if (told || kind == PSI_TIDING_HELD) {
                     snprintf(tiding.text, sizeof(tiding.text), "worker 3 (tcp://h:1) lost: %d: x",
                              loss);
                 }

@@ -82,7 +82,7 @@ has_room(const struct move_places *places, const struct move *move, uint32_t ser
 /* ---- servers that leave -------------------------------------------------------------------- */
 
 /* Where the place of a server that leaves goes to: where its copy is, so that no byte has to move; else to
- * who has least. */
+ * who has least, and not again to the one that it just failed to move to, if there is another. */
 static uint32_t
 find_heir(const struct move_places *places, const struct shares *shares, const struct move *move)
 {
@@ -94,7 +94,8 @@ find_heir(const struct move_places *places, const struct shares *shares, const s
     }
     for (uint32_t i = 0; i < PSI_SERVERS_MAX; i++) {
         if (may_have(places, move, i) && has_room(places, move, i) &&
-            (best == MOVE_NOWHERE || has_less(shares, i, best))) {
+            (best == MOVE_NOWHERE || best == places->shunned[move->place] ||
+             (i != places->shunned[move->place] && has_less(shares, i, best)))) {
             best = i;
         }
     }
@@ -108,7 +109,8 @@ plan_leaving(const struct move_places *places, const struct shares *shares, bool
     const uint32_t *at = is_copy ? places->copy_at : places->at;
 
     for (uint32_t place = 0; place < places->places; place++) {
-        if (at[place] != MOVE_NOWHERE && places->server[at[place]].is_leaving) {
+        if (!places->waits[place] && at[place] != MOVE_NOWHERE &&
+            places->server[at[place]].is_leaving) {
             *move_p = (struct move){.place = place, .is_copy = is_copy};
             move_p->to = find_heir(places, shares, move_p);
             if (move_p->to != MOVE_NOWHERE) {
@@ -174,9 +176,9 @@ plan_coming(const struct move_places *places, const struct shares *shares, bool 
     for (uint32_t place = 0; to != MOVE_NOWHERE && place < places->places; place++) {
         const struct move move = {.place = place, .to = to, .is_copy = is_copy};
 
-        if (at[place] != MOVE_NOWHERE && shares->count_of[at[place]] > share &&
-            may_have(places, &move, to) && has_room(places, &move, to) &&
-            keeps_bound(places, shares, &move) &&
+        if (!places->waits[place] && at[place] != MOVE_NOWHERE &&
+            shares->count_of[at[place]] > share && may_have(places, &move, to) &&
+            has_room(places, &move, to) && keeps_bound(places, shares, &move) &&
             (!found || is_better(places, at, shares, place, move_p->place))) {
             *move_p = move;
             found = true;

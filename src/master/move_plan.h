@@ -35,6 +35,8 @@ struct move_places {
     uint32_t at[PSI_PLACES_MAX];
     uint32_t copy_at[PSI_PLACES_MAX];
     uint64_t bytes[PSI_PLACES_MAX];
+    bool waits[PSI_PLACES_MAX];       /* it is not to be tried now: it failed lately ... */
+    uint32_t shunned[PSI_PLACES_MAX]; /* ... to move to that server; MOVE_NOWHERE: to none */
     struct move_server server[PSI_SERVERS_MAX];
 };
 

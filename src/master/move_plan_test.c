@@ -23,6 +23,7 @@ deal(uint32_t places, uint32_t servers)
     for (uint32_t place = 0; place < places; place++) {
         dealt.at[place] = place % servers;
         dealt.copy_at[place] = MOVE_NOWHERE;
+        dealt.shunned[place] = MOVE_NOWHERE;
         dealt.bytes[place] = BYTES;
     }
     for (uint32_t i = 0; i < servers; i++) {

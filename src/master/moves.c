@@ -27,37 +27,13 @@
 
 enum {
     RETRY_MS_MIN = 500, /* after a move that was given up; twice as long each time, ... */
-    RETRY_MS_MAX = 32000,
+    RETRY_MS_MAX = 300000,
 };
 
 static uint32_t
 index_of(uint64_t process)
 {
     return (uint32_t)(process & ((1u << PSI_PROCESS_INDEX_BITS) - 1));
-}
-
-bool
-master_is_leaving(const struct master *master, uint64_t process)
-{
-    const uint32_t index = index_of(process);
-
-    return process != 0 && index < master_indexes(master) &&
-           master->server[index].leaving == process;
-}
-
-void
-master_move_leave(struct master *master, uint32_t index, uint64_t process)
-{
-    if (index >= master_indexes(master) || index_of(process) != index || !master_may_move(master)) {
-        return;
-    }
-    if (master->server[index].leaving != process) {
-        psi_log(master->log, PSI_LOG_INFO, "SERVER-LEAVES",
-                "server %u is to leave: its places move to the others first", index);
-        master->server[index].leaving = process;
-        master->server[index].is_drained_told = false;
-    }
-    master_wake_at(master, 0);
 }
 
 /* ---- what there is ------------------------------------------------------------------------- */
@@ -141,11 +117,14 @@ look(const struct master *master, uint64_t now_ns, struct move_places *places_p,
         places_p->at[place] = index_of(lane->process);
         places_p->copy_at[place] = master_pair_has_copy(pair) ? pair->copy.server : MOVE_NOWHERE;
         places_p->bytes[place] = master->loads.bytes[place];
+        places_p->waits[place] = now_ns < pair->move_retry_ns;
+        places_p->shunned[place] = pair->moves_failed > 0 ? pair->move_shunned : MOVE_NOWHERE;
     }
     return true;
 }
 
-/* Does nothing else change? With replicas a place is moved when all others have whole copies. */
+/* Does nothing else change? With replicas a place is moved when all others have whole copies: it may lose its
+ * own by that. */
 static bool
 is_calm(struct master *master)
 {
@@ -160,7 +139,7 @@ is_calm(struct master *master)
         if (master->server[lane->rank].is_away || pair->stage == PAIR_ENDING ||
             pair->stage == PAIR_FORMING ||
             (master->config.replicas > 0 && master_needs_copies(master) &&
-             pair->stage != PAIR_WHOLE && pair->retry_ns == 0)) {
+             pair->stage != PAIR_WHOLE)) {
             return false;
         }
     }
@@ -188,7 +167,6 @@ begin(struct master *master, const struct move *plan, uint64_t process, uint64_t
                                      .to = plan->to,
                                      .process = process,
                                      .is_copy = plan->is_copy,
-                                     .failures = master->moving.failures,
                                      .began_ns = now_ns};
     if (master_pair_has_copy(pair) && pair->copy.process == process) {
         return;
@@ -196,32 +174,41 @@ begin(struct master *master, const struct move *plan, uint64_t process, uint64_t
     psi_log(master->log, PSI_LOG_DEBUG, "MOVE", "%slane %u of server %u is to move to server %u",
             plan->is_copy ? "the copy of " : "", lane->lane, lane->rank, plan->to);
     pair->target = process;
-    pair->failures = 0;
     pair->retry_ns = 0;
+    pair->why[0] = '\0';
     if (master_pair_has_copy(pair)) {
         master_pair_give_up(master, lane, pair->number);
     }
     master_wake_at(master, 0);
 }
 
-/* What keeps it from moving may last: a server without room, say. */
+/* What keeps it from moving may last: a server without room, say. Said once. */
 static void
 give_up(struct master *master, const char *reason, uint64_t now_ns)
 {
     struct moving *moving = &master->moving;
     const struct member *lane = master->place[moving->place];
+    struct pair *pair = master_pair_of(master, lane);
+    const bool is_news = strncmp(pair->move_why, reason, sizeof(pair->move_why) - 1) != 0;
     uint64_t delay_ms = RETRY_MS_MIN;
 
-    for (uint32_t i = 0; i < moving->failures && delay_ms < RETRY_MS_MAX; i++) {
+    for (uint32_t i = 0; i < pair->moves_failed && delay_ms < RETRY_MS_MAX; i++) {
         delay_ms *= 2;
     }
-    psi_log(master->log, PSI_LOG_WARN, "MOVE-OFF",
-            "lane %u of server %u stays in server %u for now, and does not move to server %u: %s",
-            lane->lane, lane->rank, master_process_index(master, lane), moving->to, reason);
-    master_pair_of(master, lane)->target = 0;
-    *moving = (struct moving){.failures = moving->failures + 1,
-                              .retry_ns = now_ns + delay_ms * MASTER_MS_NS};
+    delay_ms = delay_ms < RETRY_MS_MAX ? delay_ms : RETRY_MS_MAX;
+    snprintf(pair->move_why, sizeof(pair->move_why), "%.*s", PAIR_WHY - 1, reason);
+    psi_log(master->log, is_news ? PSI_LOG_WARN : PSI_LOG_DEBUG, "MOVE-OFF",
+            "%slane %u of server %u does not move to server %u for now: %s; tried again in "
+            "%" PRIu64 " ms, later each time",
+            moving->is_copy ? "the copy of " : "", lane->lane, lane->rank, moving->to,
+            pair->move_why, delay_ms);
+    pair->target = 0;
+    pair->moves_failed++;
+    pair->move_shunned = moving->to;
+    pair->move_retry_ns = now_ns + delay_ms * MASTER_MS_NS;
+    *moving = (struct moving){.retry_ns = now_ns + RETRY_MS_MIN * MASTER_MS_NS};
     master_wake_at(master, moving->retry_ns);
+    master_wake_at(master, pair->move_retry_ns);
 }
 
 static void
@@ -229,6 +216,7 @@ finish(struct master *master, uint64_t now_ns)
 {
     struct moving *moving = &master->moving;
     const struct member *lane = master->place[moving->place];
+    struct pair *pair = master_pair_of(master, lane);
     const struct psi_tiding tiding = {.kind = PSI_TIDING_MOVED,
                                       .role = PSI_TIDING_SERVER,
                                       .rank = lane->rank,
@@ -236,7 +224,10 @@ finish(struct master *master, uint64_t now_ns)
                                       .to = moving->to,
                                       .bytes = master->loads.bytes[moving->place]};
 
-    master_pair_of(master, lane)->target = 0;
+    pair->target = 0;
+    pair->moves_failed = 0;
+    pair->move_retry_ns = 0;
+    pair->move_why[0] = '\0';
     psi_log(master->log, PSI_LOG_INFO, moving->is_copy ? "COPY-MOVED" : "PLACE-MOVED",
             "%slane %u of server %u has moved to server %u in %" PRIu64 " ms: %" PRIu64
             " bytes of values",
@@ -300,7 +291,9 @@ go_on(struct master *master, uint64_t now_ns)
             order(master, lane, now_ns);
         }
     } else if (pair->stage == PAIR_NONE && pair->target == 0) {
-        give_up(master, "the server it was to move to is gone, or has no lane to spare", now_ns);
+        give_up(master,
+                pair->why[0] != '\0' ? pair->why : "that server is gone, or has no lane to spare",
+                now_ns);
     }
 }
 
@@ -323,60 +316,47 @@ take_up(struct master *master, uint64_t now_ns)
     return false;
 }
 
-/* ---- servers that leave -------------------------------------------------------------------- */
+/* ---- time ---------------------------------------------------------------------------------- */
 
-static bool
-has_anything(const struct master *master, uint64_t process)
+/* Where nothing fitted something may, now that there is another server. */
+static void
+note_staying(struct master *master, uint32_t staying)
+{
+    for (uint32_t place = 0; place < master->places && staying > master->staying; place++) {
+        master_pair_of(master, master->place[place])->move_retry_ns = 0;
+    }
+    master->staying = staying;
+}
+
+static void
+wake_for_next(struct master *master, uint64_t now_ns)
 {
     for (uint32_t place = 0; place < master->places; place++) {
-        const struct member *lane = master->place[place];
-        const struct pair *pair = master_pair_of(master, lane);
+        const uint64_t retry_ns = master_pair_of(master, master->place[place])->move_retry_ns;
 
-        if (lane->process == process ||
-            (pair->stage != PAIR_NONE && pair->copy.process == process)) {
-            return true;
-        }
-    }
-    return master->moving.is_active || master->change.stage != STAGE_IDLE; /* its last place may */
-}
-
-/* Who started it ends it then. */
-static void
-tell_drained(struct master *master)
-{
-    for (uint32_t index = 0; index < master_indexes(master); index++) {
-        struct server *server = &master->server[index];
-        const struct psi_tiding tiding = {.kind = PSI_TIDING_DRAINED,
-                                          .role = PSI_TIDING_SERVER,
-                                          .rank = index,
-                                          .life = server->leaving};
-
-        if (server->leaving != 0 && !server->is_drained_told &&
-            !has_anything(master, server->leaving)) {
-            server->is_drained_told = true;
-            psi_log(master->log, PSI_LOG_INFO, "SERVER-DRAINED",
-                    "server %u has nothing of the job any more, and may leave", index);
-            tell(master, &tiding);
+        if (retry_ns > now_ns) {
+            master_wake_at(master, retry_ns);
         }
     }
 }
-
-/* ---- time ---------------------------------------------------------------------------------- */
 
 static void
 plan_next(struct master *master, uint64_t now_ns)
 {
     static _Thread_local struct move_places places;
+    const bool copies = master->config.replicas > 0 && master_needs_copies(master);
     uint64_t process[PSI_SERVERS_MAX];
     struct move move;
 
     if (take_up(master, now_ns) || !is_calm(master) || !look(master, now_ns, &places, process)) {
         return;
     }
-    if (move_plan_staying(&places) > 0 &&
-        move_plan_next(&places, master->config.replicas > 0 && master_needs_copies(master),
-                       &move)) {
+    note_staying(master, move_plan_staying(&places));
+    if (master->staying > 0 && move_plan_next(&places, copies, &move)) {
         begin(master, &move, process[move.to], now_ns);
+    } else {
+        master->moving.is_stuck = true;
+        wake_for_next(master, now_ns);
     }
 }
 
@@ -391,9 +371,10 @@ master_moves_tick(struct master *master, uint64_t now_ns)
     } else if (now_ns < master->moving.retry_ns) {
         master_wake_at(master, master->moving.retry_ns);
     } else {
+        master->moving.is_stuck = false;
         plan_next(master, now_ns);
     }
-    tell_drained(master);
+    master_leaves_tick(master, now_ns);
 }
 
 /* ---- the copy comes ------------------------------------------------------------------------ */

@@ -203,6 +203,41 @@ test_a_server_that_leaves_is_drained_first(void **state)
     master_bed_stop(job.bed);
 }
 
+/* If this fails, a place that nobody has room for is copied again and again, as fast as that goes, or not again, or it is
+ * not said why it does not move. */
+static void
+test_a_move_that_cannot_succeed_is_tried_less_and_less(void **state)
+{
+    struct job job = begin(PSD_USE_UPDATE);
+    uint32_t tries[2] = {0};
+
+    (void)state;
+    for (uint32_t ms = 0; ms < 60000; ms += 200) {
+        for (uint32_t i = 0; i < 2; i++) {
+            const struct world_heard *order = hear(job.bed->lane[i], PSI_FRAME_PAIR);
+
+            if (order != NULL) {
+                tries[i]++;
+                say_verdict(
+                    job.bed, job.bed->lane[i],
+                    (struct psi_frame){.type = PSI_FRAME_PAIR_LOST, .seq = order->frame.seq},
+                    &(struct psi_verdict){.status = PSD_ERR_NO_MEMORY, .text = "no room"});
+            }
+        }
+        for (uint32_t i = 0; i < 2; i++) {
+            say_ping(job.bed, job.spare[i], (struct psi_frame){.type = PSI_FRAME_PING},
+                     &(struct psi_ping){0});
+        }
+        pass_ms(job.bed, 200, NULL);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_in_range(tries[i], 3, 10); /* again, at least */
+    }
+    assert_true(
+        logged(job.bed, "MOVE-OFF lane 0 of server 0 does not move to server 1 for now: no room"));
+    master_bed_stop(job.bed);
+}
+
 /* If this fails, a server with a number that the job has no room for is let in, or is not told why not. */
 static void
 test_there_is_room_for_so_many(void **state)
@@ -280,6 +315,7 @@ main(void)
         cmocka_unit_test(test_a_lane_that_missed_it_stands_by),
         cmocka_unit_test(test_a_newcomer_that_dies_takes_nothing_along),
         cmocka_unit_test(test_a_server_that_leaves_is_drained_first),
+        cmocka_unit_test(test_a_move_that_cannot_succeed_is_tried_less_and_less),
         cmocka_unit_test(test_there_is_room_for_so_many),
         cmocka_unit_test(test_the_next_master_keeps_the_lanes_beside_a_moved_place),
     };

@@ -53,8 +53,7 @@ master_room_init(struct room *room, const struct master *master, uint64_t now_ns
     }
     for (struct session *session = session_first(master); session != NULL;
          session = session_next(session)) {
-        if (master_stands_by(session, now_ns) && !master_is_copy(master, session) &&
-            !master_is_leaving(master, session->hello.host)) {
+        if (master_stands_by(session, now_ns) && !master_is_copy(master, session)) {
             room->spare[room->spares++] = session;
         }
     }
@@ -81,11 +80,15 @@ master_room_fini(struct room *room)
 }
 
 /* What a copy of the lane may be made in: not the lane's own process, nor its machine, unless there is no
- * other. */
+ * other. One that is to leave keeps it where no other had room. */
 static bool
 may_hold(const struct session *session, const struct member *lane, bool far)
 {
+    const struct master *master = session->master;
+
     return session->hello.host != lane->process &&
+           (!master_is_leaving(master, session->hello.host) ||
+            master_pair_of(master, lane)->moves_failed > 0) &&
            !(far && same_machine(session->hello.address, lane->address));
 }
 
@@ -137,22 +140,24 @@ find_turn(const struct room *room, const struct master *master, const struct mem
     return PSI_SERVERS_MAX;
 }
 
-/* Is it better than the best so far? In the order of the questions: did the other one just fail; whose turn
- * is it; who takes less of what dies together; who has less to do; who comes first on the ring? */
+/* Is it better than the best so far? In the order of the questions: did the other one just fail; is it to
+ * leave; whose turn is it; who takes less of what dies together; who has less to do; who comes first on the ring? */
 static bool
 is_better(const struct room *room, const struct master *master, const struct member *lane,
           const struct session *one, const struct session *best, uint32_t turn,
           const uint32_t share[PSI_SERVERS_MAX])
 {
     const uint64_t shunned = master_pair_of(master, lane)->shunned;
-    const uint64_t merit[5] = {one->hello.host == shunned, one->hello.rank != turn,
-                               share[one->hello.rank], room->load[one->hello.rank],
-                               ring_distance(master, one, lane)};
-    const uint64_t other[5] = {best->hello.host == shunned, best->hello.rank != turn,
-                               share[best->hello.rank], room->load[best->hello.rank],
-                               ring_distance(master, best, lane)};
+    const uint64_t merit[6] = {
+        one->hello.host == shunned,  master_is_leaving(master, one->hello.host),
+        one->hello.rank != turn,     share[one->hello.rank],
+        room->load[one->hello.rank], ring_distance(master, one, lane)};
+    const uint64_t other[6] = {
+        best->hello.host == shunned,  master_is_leaving(master, best->hello.host),
+        best->hello.rank != turn,     share[best->hello.rank],
+        room->load[best->hello.rank], ring_distance(master, best, lane)};
 
-    for (unsigned i = 0; i < 5; i++) {
+    for (unsigned i = 0; i < 6; i++) {
         if (merit[i] != other[i]) {
             return merit[i] < other[i];
         }

@@ -380,6 +380,7 @@ cross_out(struct master *master, const struct member *lane, const char *reason)
             "server %u goes on without its copy in server %u (%s)%s: %s", lane->rank,
             pair->copy.server, pair->copy.address,
             master->config.replicas > 0 ? ", and another is looked for" : "", reason);
+    snprintf(pair->why, sizeof(pair->why), "%.*s", PAIR_WHY - 1, reason);
     pair->target = 0; /* a move there is off */
     pair->is_given = false;
     pair->shunned = pair->copy.process;
@@ -460,9 +461,12 @@ master_on_copy_lost(struct session *session, const void *body, size_t bytes, str
         struct pair *pair = master_pair_of(master, owner);
 
         if (pair->number == session->guest.inbox.frame.seq) {
-            psi_log(master->log, PSI_LOG_WARN, "COPY-BROKEN", "copy of server %u lane %u (%s): %s",
-                    owner->rank, owner->lane, pair->copy.address, verdict.text);
+            psi_log(master->log, pair->failures == 0 ? PSI_LOG_WARN : PSI_LOG_DEBUG, "COPY-BROKEN",
+                    "copy of server %u lane %u (%s): %s", owner->rank, owner->lane,
+                    pair->copy.address, verdict.text);
             pair->copy.is_broken = true;
+            snprintf(pair->copy.broken, sizeof(pair->copy.broken), "%.*s", PAIR_WHY - 1,
+                     verdict.text);
             master_wake_at(master, 0);
         }
     }
@@ -523,7 +527,8 @@ master_pairs_tick(struct master *master, uint64_t now_ns)
 
         if (master_pair_has_copy(pair) && !pair->is_promoting &&
             master_pair_copy_is_lost(master, pair, now_ns)) {
-            cross_out(master, master->place[place], "it is gone");
+            cross_out(master, master->place[place],
+                      pair->copy.is_broken ? pair->copy.broken : "it is gone");
         }
     }
     master_pairs_tell_crossed(master);

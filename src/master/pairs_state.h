@@ -16,6 +16,8 @@ struct member;
 struct server;
 struct session;
 
+enum { PAIR_WHY = 192 };
+
 /* A lane that stands by, as the copy of another. */
 struct copy {
     uint64_t life;
@@ -27,7 +29,8 @@ struct copy {
     uint64_t gone_ns;   /* since then it is not connected; 0: it is */
     bool is_placed;     /* it has been told to take the place ... */
     uint64_t placed_ns; /* ... then, by this life of the master; 0: not yet */
-    bool is_broken;     /* it says that it is none */
+    bool is_broken;     /* it says that it is none: */
+    char broken[PAIR_WHY];
 };
 
 /* What a lane that stands by says of itself to a master that returned. */
@@ -54,9 +57,14 @@ struct pair {
     uint64_t
         target;    /* the process that it is to be made in, because the place moves there; 0: any */
     bool is_given; /* the lane was told to hand its place over */
-    bool is_planned;   /* is_promoting: ... because it has done so */
-    uint32_t failures; /* since it was last whole */
-    uint64_t shunned;  /* the process of the last one that failed */
+    bool is_planned;         /* is_promoting: ... because it has done so */
+    uint32_t failures;       /* since it was last whole */
+    uint64_t shunned;        /* the process of the last one that failed ... */
+    char why[PAIR_WHY];      /* ... for this reason */
+    uint32_t moves_failed;   /* of the place or its copy, since one came to its end: */
+    uint32_t move_shunned;   /* the last one was to that server ... */
+    char move_why[PAIR_WHY]; /* ... and failed for this reason ... */
+    uint64_t move_retry_ns;  /* ... and is not tried again before */
     uint64_t mark; /* PAIR_ENDING: lanes have in mind that the number is crossed out by this mark of
                           done.c; 0: they have not been told */
     bool is_promoting; /* the lane is lost, and its copy takes its place ... */

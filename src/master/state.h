@@ -173,6 +173,8 @@ struct server {
     struct psi_tiding_place told;
     uint64_t leaving;     /* the process, by this index, that is to leave; 0: none */
     bool is_drained_told; /* ... and has nothing more, which was told */
+    char held[256];       /* ... or cannot, for this reason, which was told */
+    uint64_t stuck_ns;    /* ... when to say that; 0: something moves */
 };
 
 /* A place that is about to be in another server, or its copy (moves.c). */
@@ -184,7 +186,7 @@ struct moving {
     bool is_copy;
     uint64_t began_ns;
     uint64_t retry_ns; /* not active: the next one not before */
-    uint32_t failures; /* since the last that came to its end */
+    bool is_stuck;     /* not active: what is to move cannot */
 };
 
 /* What a rank has given of one table, over the lanes that have answered. */
@@ -358,6 +360,7 @@ struct master {
 
     uint32_t pairs; /* formed so far */
     struct moving moving;
+    uint32_t staying;     /* servers that were here, and stay, when a move was last thought of */
     struct psi_view view; /* the current one; id 0: none yet */
     struct change change;
     uint32_t aborted_changes;            /* since the current view: each had a number */
@@ -809,6 +812,9 @@ void master_moves_tick(struct master *master, uint64_t now_ns);
 /* The process of a server is to leave, once it has nothing of the job. Is it? */
 void master_move_leave(struct master *master, uint32_t index, uint64_t process);
 bool master_is_leaving(const struct master *master, uint64_t process);
+
+/* Says which servers may leave, and what keeps the others that are to. */
+void master_leaves_tick(struct master *master, uint64_t now_ns);
 
 /* A lane of that process which stands by, and is nobody's copy; NULL: there is none. */
 struct session *master_move_spare(const struct master *master, uint64_t process, uint64_t now_ns);

@@ -36,6 +36,11 @@ def shown(job):
     return {one["name"]: one for one in json.loads(told.stdout)["processes"]}
 
 
+def parts(job):
+    told = subprocess.run([program("psd_run"), "show", job.title, "--json"], capture_output=True, text=True, timeout=60)
+    return json.loads(told.stdout)["redundancy"]
+
+
 def places(job):
     """How many lanes each server has, by its name."""
     count = {}
@@ -173,6 +178,29 @@ def test_a_newcomer_killed_while_a_place_moves(start, arguments, replicas):
     (job.directory / "gate").touch()
     assert job.wait(120) == 0, job.stdout() + job.stderr() + job.log("master").decode()
     assert digests(job) == digests(calm)
+
+
+@pytest.mark.parametrize("replicas", [0, 1])
+def test_a_server_that_nobody_has_room_for_stays(start, replicas):
+    """If this fails, a server is ended although what it has, or a copy that it has, fits nowhere else, or the job tries that without
+    end, or nobody is told why the server stays."""
+    servers = 2 + replicas
+    job = train(start, f"--max_servers={servers}", "--replicas", replicas, "--memory_max_mib=12", servers=servers, steps=40,
+                arguments=("--elements", 900_000, "--hold", "4:gate"))
+    job.wait_for_output("holding")
+    wait_for(lambda: not replicas or job.log("master").decode().count("COPY-WHOLE") >= servers or job.process.poll() is not None,
+             30, lambda: f"all have copies\n{job.log('master').decode()}")
+    name = f"server{servers - 1}"
+    assert scale(job, "--servers=-1").returncode == 0
+    wait_for(lambda: f"{name} cannot leave: " in job.stderr() or job.process.poll() is not None, 30,
+             lambda: f"it is told\n{job.stderr()}\n{job.log('master').decode()}")
+    assert "memory_max_mib" in re.search(f"{name} cannot leave: (.*)", job.stderr())[1], job.stderr()
+    wait_for(lambda: not replicas or all(part["copy"] == "whole" for part in parts(job)) or job.process.poll() is not None, 30,
+             lambda: f"redundancy is back\n{job.log('master').decode()}")
+    assert f"{name} has nothing any more" not in job.stderr()
+    assert shown(job)[name]["state"] == "running"
+    (job.directory / "gate").touch()
+    assert job.wait(60) == 0, job.stdout() + job.stderr() + job.log("master").decode()
 
 
 def test_what_is_refused(start):

@@ -147,6 +147,7 @@ cause_told(struct cause *cause, const struct psi_tiding *tiding)
     case PSI_TIDING_LEFT:
     case PSI_TIDING_MOVED:
     case PSI_TIDING_DRAINED:
+    case PSI_TIDING_HELD:
     case PSI_TIDING_SAVED:
     case PSI_TIDING_AWAITED: /* whoever starts it again forgives its end */
         break;

@@ -142,7 +142,7 @@ handle_master_line(struct run *run, const char *line)
     if (tiding.kind == PSI_TIDING_COUNTS || tiding.kind == PSI_TIDING_LEFT) {
         scale_workers_told(run, &tiding, slot);
     }
-    scale_servers_told(run, &tiding);
+    scale_servers_told(run, &tiding, slot);
     report_told(run, &tiding, slot);
 }
 

@@ -191,10 +191,16 @@ note_move(struct run *run, const struct psi_tiding *tiding)
 }
 
 void
-scale_servers_told(struct run *run, const struct psi_tiding *tiding)
+scale_servers_told(struct run *run, const struct psi_tiding *tiding, uint32_t slot)
 {
+    char line[LINE_BYTES];
+
     if (tiding->kind == PSI_TIDING_MOVED) {
         note_move(run, tiding);
+    } else if (tiding->kind == PSI_TIDING_HELD && watch_server_is_leaving(&run->watch, slot)) {
+        snprintf(line, sizeof(line), "%s cannot leave: %.300s", run->processes[slot].name,
+                 tiding->text);
+        tell(run, NULL, line);
     }
 }
 

@@ -15,7 +15,7 @@
 char *scale_servers_answer(struct run *run, const char *line);
 
 /* What the master tells of places that have moved, and of servers that have none any more. */
-void scale_servers_told(struct run *run, const struct psi_tiding *tiding);
+void scale_servers_told(struct run *run, const struct psi_tiding *tiding, uint32_t slot);
 
 /* A server that was started has not come. */
 /* A server that was to leave has nothing more, and is ended. */
