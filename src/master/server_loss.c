@@ -20,7 +20,7 @@
 #include "base/fail.h"
 #include "master/state.h"
 
-enum { PROCESS_TEXT = PSI_ADDRESS_MAX + 64 };
+enum { LOST_TEXT = PSI_ADDRESS_MAX + 80 };
 
 bool
 master_survives(const struct master *master)
@@ -136,13 +136,27 @@ explain(const struct master *master, const struct member *lane, const char *reas
     }
 }
 
+/* What is lost. In the process of another server that is the one that died: the lane is named with it. */
+static void
+name_lost(const struct master *master, const struct member *lane, char text_p[LOST_TEXT])
+{
+    if (master_is_guest(master, lane)) {
+        snprintf(text_p, LOST_TEXT, "lane %u of server %u, in the process of server %u (%s),",
+                 lane->lane, lane->rank, master_process_index(master, lane), lane->address);
+    } else {
+        snprintf(text_p, LOST_TEXT, "server %u (%s)", lane->rank, lane->address);
+    }
+}
+
 void
 master_end_by_server(struct master *master, const struct member *lane, enum psi_loss loss,
                      const char *reason)
 {
+    char lost[LOST_TEXT];
+
+    name_lost(master, lane, lost);
     master_blame(master, lane, loss);
-    master_end(master, PSI_EXIT_SERVER_LOST, PSD_ERR_PEER_LOST, "server %u (%s) lost: %s",
-               lane->rank, lane->address, reason);
+    master_end(master, PSI_EXIT_SERVER_LOST, PSD_ERR_PEER_LOST, "%s lost: %s", lost, reason);
 }
 
 bool
@@ -239,42 +253,31 @@ lose_newcomer(struct master *master, struct member *lane, enum psi_loss loss, co
     master_wake_at(master, 0);
 }
 
-/* Where it was: the process of another server is called by its own number. */
-static void
-name_process(const struct master *master, const struct member *lane, char text_p[PROCESS_TEXT])
-{
-    if (master_is_guest(master, lane)) {
-        snprintf(text_p, PROCESS_TEXT, "in the process of server %u, %s",
-                 master_process_index(master, lane), lane->address);
-    } else {
-        snprintf(text_p, PROCESS_TEXT, "%s", lane->address);
-    }
-}
-
 static void
 log_loss(const struct master *master, const struct member *lane, const char *reason)
 {
     const struct server *server = &master->server[lane->rank];
     char copies[MASTER_COPIES_TEXT];
-    char process[PROCESS_TEXT];
+    char lost[LOST_TEXT];
     char part[64] = "";
 
     if (master_count_lanes(server, PSD_NODE_LOST) < server->lanes) {
-        snprintf(part, sizeof(part), ", %u of its %u lanes",
+        snprintf(part, sizeof(part), "%s %u of its %u lanes",
+                 master_is_guest(master, lane) ? "" : ",",
                  master_count_lanes(server, PSD_NODE_LOST), server->lanes);
     }
+    name_lost(master, lane, lost);
     if (master_pair_of(master, lane)->is_promoting) {
-        name_process(master, lane, process);
         master_copies_name(server, copies);
         psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST",
-                "server %u (%s)%s lost: %s; its copy in %s takes its places, and nothing is lost",
-                lane->rank, process, part, reason, copies);
+                "%s%s lost: %s; its copy in %s takes its places, and nothing is lost", lost, part,
+                reason, copies);
         return;
     }
     if (master_is_guest(master, lane)) {
         psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST",
-                "server %u (%s)%s lost: %s; other servers take what this one had taken over",
-                lane->rank, lane->address, part, reason);
+                "%s%s lost: %s; other servers take what this one had taken over", lost, part,
+                reason);
         return;
     }
     psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST",
@@ -297,10 +300,11 @@ static void
 lose_for_good(struct master *master, struct member *member, enum psi_loss loss, const char *reason)
 {
     char text[PSI_TEXT_MAX];
+    char lost[LOST_TEXT];
 
     explain(master, member, reason, text, sizeof(text));
-    psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST", "server %u (%s) lost: %s", member->rank,
-            member->address, text);
+    name_lost(master, member, lost);
+    psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST", "%s lost: %s", lost, text);
     master_end_by_server(master, member, loss, text);
 }
 

@@ -303,7 +303,7 @@ test_lanes_of_a_server_die_with_their_process_alone(void **state)
     kill_process(&job, 1, second, 3);
     assert_false(is_over(job.bed));
     assert_false(is_gone(kept));
-    assert_true(logged(job.bed, "MEMBER-LOST server 0 (in the process of server 1, "));
+    assert_true(logged(job.bed, "MEMBER-LOST lane 0 of server 0, in the process of server 1 ("));
     assert_true(logged(job.bed, "), 1 of its 2 lanes lost: "));
     for (uint32_t i = 0; i < 3; i++) {
         (void)take_any_place(&job, 2);

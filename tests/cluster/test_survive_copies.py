@@ -25,7 +25,7 @@ def train(start, *options, servers=2, name="job", arguments=UPDATES, replicas=1)
 def is_whole(job, server):
     """Has the server a copy that lacks nothing, by what the master said last?"""
     said = [line for line in job.log("master").decode().splitlines()
-            if re.search(rf"(COPY-WHOLE|COPY-LOST|MEMBER-LOST) server {server} ", line)]
+            if re.search(rf"(COPY-WHOLE|COPY-LOST|MEMBER-LOST) (lane [0-9]+ of )?server {server}[ ,]", line)]
     return bool(said) and "COPY-WHOLE" in said[-1]
 
 

@@ -107,7 +107,7 @@ class Run:
 
     def losses(self):
         """How often a server with a part of the tables was lost, as all lives of the master said."""
-        return self.job.stderr().count("MEMBER-LOST server ")
+        return sum(self.job.stderr().count(f"MEMBER-LOST {what} ") for what in ("server", "lane"))
 
     def has_ended(self):
         return self.job.process.poll() is not None
