@@ -42,7 +42,7 @@ lane_grow(struct lane *lane, uint32_t to)
     }
     if (psi_view_init(&lane->view, to) != PSD_OK || !GROW(lane->sessions, from, to) ||
         !GROW(lane->used, from, to) || !GROW(lane->leaves, from, to) ||
-        !GROW(lane->given, from, to) || !GROW(lane->copies, from, to) ||
+        !GROW(lane->given, from, to) || !GROW(lane->senders, from, to) ||
         !GROW(lane->waited_ns, from, to) || !GROW(lane->global.adders, from, to)) {
         return PSD_ERR_NO_MEMORY;
     }
@@ -150,7 +150,7 @@ empty(struct lane *lane)
     free(lane->used);
     free(lane->leaves);
     free(lane->given);
-    free(lane->copies);
+    free(lane->senders);
     global_step_fini(lane);
     free(lane->telling);
     free(lane->spans);

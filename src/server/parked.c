@@ -54,34 +54,35 @@ asked_chunk(const struct session *session, struct chunk **chunk_p, struct psd_er
     return PSD_OK;
 }
 
-/* Ids of rows lie where the frame came in: a request that waits keeps its own. */
-static psd_status
-keep_asked(struct lane *lane, struct parked *parked, struct psd_error *err)
+/* Ids of rows lie where the frame came in: a request that waits keeps its own. false: no room. */
+static bool
+keep_asked(struct lane *lane, struct parked *parked)
 {
     const size_t bytes = parked->asked.count * sizeof(uint64_t);
-    struct copies *copies = &lane->copies[parked->sender];
+    struct sender *sender = &lane->senders[parked->sender];
     uint64_t *ids;
 
     if (bytes == 0) {
-        return PSD_OK;
+        return true;
+    }
+    if (sender->asked_bytes + bytes > ASKED_BYTES_MAX) {
+        return false;
     }
     ids = malloc(bytes);
-    if (ids == NULL || copies->asked_bytes + bytes > ASKED_BYTES_MAX) {
-        free(ids);
-        return psi_fail(err, PSD_ERR_BUSY, "worker %u: more than %d MiB of ids wait here",
-                        parked->sender, ASKED_BYTES_MAX >> 20);
+    if (ids == NULL) {
+        return false;
     }
     memcpy(ids, parked->asked.ids, bytes);
     parked->asked.ids = ids;
-    copies->asked_bytes += bytes;
-    return PSD_OK;
+    sender->asked_bytes += bytes;
+    return true;
 }
 
 static void
 let_go_of_asked(struct lane *lane, struct parked *parked)
 {
     if (parked->asked.count > 0) {
-        lane->copies[parked->sender].asked_bytes -= parked->asked.count * sizeof(uint64_t);
+        lane->senders[parked->sender].asked_bytes -= parked->asked.count * sizeof(uint64_t);
         free((void *)(uintptr_t)parked->asked.ids);
     }
 }
@@ -120,25 +121,33 @@ pushes_of(const struct chunk *chunk, uint32_t sender, uint32_t rank)
  * requests that its worker gave up go with it, and what the worker still waits for it asks again.
  */
 static psd_status
+turn_away(const struct chunk *chunk, struct lane *lane, const struct parked *asked,
+          const char *text, struct psd_error *err)
+{
+    if (is_push(asked)) {
+        return psi_fail(err, PSD_ERR_BUSY, "table %s chunk %u: worker %u, push of step %llu: %s",
+                        chunk->table->spec.name, chunk->index, asked->rank,
+                        (unsigned long long)asked->step, text);
+    }
+    answer_status(lane, asked->sender, asked->request, chunk, PSD_ERR_BUSY, text);
+    return PSD_OK;
+}
+
+static psd_status
 keep(struct chunk *chunk, const struct session *session, const struct parked *asked,
      struct psd_error *err)
 {
     struct lane *lane = session->lane;
     struct parked *parked;
-    psd_status status;
 
     if (chunk->parked_count >= READS_PARKED_MAX && !is_push(asked) &&
         reads_of(chunk, asked->sender) >= READS_PARKED_MAX) {
-        answer_status(lane, asked->sender, asked->request, chunk, PSD_ERR_BUSY,
-                      "too many reads of this worker wait for one chunk");
-        return PSD_OK;
+        return turn_away(chunk, lane, asked, "too many reads of this worker wait for one chunk",
+                         err);
     }
     if (chunk->parked_count >= PUSHES_PARKED_MAX && is_push(asked) &&
         pushes_of(chunk, asked->sender, asked->rank) >= PUSHES_PARKED_MAX) {
-        return psi_fail(err, PSD_ERR_BUSY,
-                        "table %s chunk %u: worker %u repeats its push of step %llu without end",
-                        chunk->table->spec.name, chunk->index, asked->rank,
-                        (unsigned long long)asked->step);
+        return turn_away(chunk, lane, asked, "it is repeated without end", err);
     }
     parked = psi_pool_take(&lane->parked);
     if (parked == NULL) {
@@ -146,10 +155,10 @@ keep(struct chunk *chunk, const struct session *session, const struct parked *as
                         asked->sender);
     }
     *parked = *asked;
-    status = keep_asked(lane, parked, err);
-    if (status != PSD_OK) {
+    if (!keep_asked(lane, parked)) {
         psi_pool_give(&lane->parked, parked);
-        return status;
+        return turn_away(chunk, lane, asked, "more ids of this worker wait here than may (64 MiB)",
+                         err);
     }
     *chunk->parked_end = parked;
     chunk->parked_end = &parked->next;

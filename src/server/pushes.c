@@ -128,13 +128,13 @@ admit(const struct session *session, const struct chunk *chunk)
 static bool
 may_keep(const struct session *session, const struct chunk *chunk, const struct psi_sink *sink)
 {
-    const struct copies *copies = &session->lane->copies[session->rank];
+    const struct sender *sender = &session->lane->senders[session->rank];
     const uint32_t bytes = session->guest.inbox.frame.payload_bytes;
 
     return sink->lent != NULL && !psi_spec_is_sparse(&chunk->table->spec) &&
            (uintptr_t)sink->lent % psi_dtype_bytes(push_form(session, chunk).dtype) == 0 &&
-           (sink->stays || (copies->count < PSI_COPIES_KEPT_MAX &&
-                            copies->bytes + bytes <= PSI_COPIES_KEPT_BYTES_MAX));
+           (sink->stays || (sender->copies < PSI_COPIES_KEPT_MAX &&
+                            sender->copy_bytes + bytes <= PSI_COPIES_KEPT_BYTES_MAX));
 }
 
 /* Where the gradient goes: a slot if it may count, nowhere if it is a repetition. */
@@ -219,8 +219,8 @@ hold(struct session *session, struct chunk *chunk, struct slot *slot)
     slot->next = chunk->round.slots;
     chunk->round.slots = slot;
     lane->used[slot->rank] += slot->cost;
-    lane->copies[slot->sender].count += slot->copy_bytes > 0;
-    lane->copies[slot->sender].bytes += slot->copy_bytes;
+    lane->senders[slot->sender].copies += slot->copy_bytes > 0;
+    lane->senders[slot->sender].copy_bytes += slot->copy_bytes;
     for (uint32_t rank = slot->rank; rank < slot->end; rank++) {
         chunk->clock.next[rank] = frame->step + 1;
     }

@@ -91,8 +91,8 @@ slot_return(struct lane *lane, struct slot *slot)
 {
     psi_assert(lane->used[slot->rank] >= slot->cost);
     lane->used[slot->rank] -= slot->cost;
-    lane->copies[slot->sender].count -= slot->copy_bytes > 0;
-    lane->copies[slot->sender].bytes -= slot->copy_bytes;
+    lane->senders[slot->sender].copies -= slot->copy_bytes > 0;
+    lane->senders[slot->sender].copy_bytes -= slot->copy_bytes;
     slot_give(&lane->pool, slot);
 }
 

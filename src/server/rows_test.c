@@ -5,6 +5,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/exit_code.h"
@@ -258,6 +259,57 @@ test_a_step_that_no_row_can_remember(void **state)
     lane_bed_stop(bed);
 }
 
+/* The id whose mixed id this is. */
+static uint64_t
+unmix(uint64_t key)
+{
+    key = (key ^ key >> 31 ^ key >> 62) * UINT64_C(0x319642b2d24d8ec3);
+    key = (key ^ key >> 27 ^ key >> 54) * UINT64_C(0x96de1b173f119089);
+    return key ^ key >> 30 ^ key >> 60;
+}
+
+/* If this fails, a worker whose lookups wait for a slower one loses its connection instead of being
+ * told, or its ids fill the server. */
+static void
+test_more_ids_than_may_wait(void **state)
+{
+    enum { IDS = 1 << 20, REQUESTS = 64 / 8 };
+    struct lane_bed *bed = start(2, PSI_DEATH_FAIL, 0);
+    const struct psi_rows counts = {.asked = IDS};
+    const size_t bytes = psi_rows_bytes(ROW_BYTES, 0, IDS);
+    uint8_t *payload = malloc(bytes);
+    struct psi_rows_room room;
+
+    (void)state;
+    assert_non_null(payload);
+    room = psi_rows_encode(payload, ROW_BYTES, &counts);
+    for (uint64_t i = 0; i < IDS; i++) {
+        psi_store_u64(room.asked_ids + 8 * i, unmix((i + 1) << 32));
+    }
+    for (uint32_t i = 0; i <= REQUESTS; i++) {
+        const struct psi_frame frame = {.type = PSI_FRAME_SPARSE_PULL,
+                                        .table = TABLE,
+                                        .dtype = PSD_F32,
+                                        .step = 1,
+                                        .request = i + 1};
+
+        say(bed, bed->worker[0], frame, payload, bytes);
+        assert_false(is_gone(bed->worker[0]));
+        if (i < REQUESTS) {
+            assert_null(hear(bed->worker[0], PSI_FRAME_ACK));
+        }
+    }
+    {
+        const struct world_heard *heard = hear(bed->worker[0], PSI_FRAME_ACK);
+
+        assert_non_null(heard);
+        assert_int_equal(heard->frame.status, PSD_ERR_BUSY);
+        assert_int_equal(heard->frame.request, REQUESTS + 1);
+    }
+    free(payload);
+    lane_bed_stop(bed);
+}
+
 /* If this fails, a short frame makes a server take memory for an answer that nobody can be sent. */
 static void
 test_more_rows_than_an_answer_holds(void **state)
@@ -410,6 +462,7 @@ main(void)
         cmocka_unit_test(test_a_sum_that_is_not_finite),
         cmocka_unit_test(test_a_step_that_no_row_can_remember),
         cmocka_unit_test(test_more_rows_than_an_answer_holds),
+        cmocka_unit_test(test_more_ids_than_may_wait),
         cmocka_unit_test(test_rows_go_by_steps),
         cmocka_unit_test(test_rows_come_by_steps),
     };

@@ -50,11 +50,11 @@ struct slot {
     uint32_t copy_bytes;    /* on loan, and a copy that its sender made for us */
 };
 
-/* What a worker has lent us of copies: not for ever, see struct psi_loan. And how many bytes of ids
- * its requests have that wait. */
-struct copies {
-    uint32_t count;
-    uint64_t bytes;
+/* What a lane keeps for a worker: copies that it has lent us, not for ever (struct psi_loan), and ids
+ * of its requests that wait. */
+struct sender {
+    uint32_t copies;
+    uint64_t copy_bytes;
     uint64_t asked_bytes;
 };
 
@@ -337,7 +337,7 @@ struct lane {
     uint32_t window_bytes;
     struct psi_pool parked;      /* memory for requests that wait */
     uint64_t *used;              /* per rank: cost of its slots, against its window */
-    struct copies *copies;       /* per rank of who sent them */
+    struct sender *senders;      /* per rank */
     struct session **sessions;   /* per rank; NULL: not connected */
     struct psi_guests guests;    /* owned; struct session each, strangers too */
     struct psi_limiter warnings; /* about strangers */
