@@ -30,8 +30,9 @@ enum psi_metric_who {
 
 /*
  * Number, name, kind, unit, who, meaning. Numbers travel: they are never given twice, and new ones
- * go to the end. Times are of numbers worth timing: of tensors of PSI_METRIC_TIMED elements and
- * more, for below that reading the clock costs as much as what it measures.
+ * go to the end. Times are of numbers worth timing: of tensors, or rows that one update changes, of
+ * PSI_METRIC_TIMED elements and more, for below that reading the clock costs as much as what it
+ * measures.
  */
 #define PSI_METRIC_MAP(X)                                                                          \
     X(0, FRAMES_IN, frames_in, COUNTER, "frames", WORKER | LANE | MASTER, "frames that came")      \

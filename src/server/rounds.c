@@ -52,7 +52,6 @@ chunk_update(struct lane *lane, struct chunk *chunk, const struct closed_round *
     const uint32_t count = round->gradients;
     const struct psi_spec *spec = &chunk->table->spec;
     const uint32_t to = chunk->table->retain ? 1 - chunk->current : chunk->current;
-    struct store *store = chunk->table->store;
     struct store_trouble trouble;
     const struct store_change change = {
         .leaves = round->leaves,
@@ -70,8 +69,7 @@ chunk_update(struct lane *lane, struct chunk *chunk, const struct closed_round *
     int64_t bad;
 
     value_about_to_change(lane, chunk, to);
-    bad = spec->count < PSI_METRIC_TIMED ? store->ops->apply(store, chunk->place, &change)
-                                         : timed_apply(lane, chunk, &change);
+    bad = timed_apply(lane, chunk, &change);
     if (bad != STORE_OK) {
         change_failed(lane, chunk, bad, &trouble);
         return false;

@@ -294,7 +294,7 @@ struct lane {
     struct psi_telling *telling; /* owned; NULL before the first one */
     struct psi_spans *spans;     /* owned; rounds that are to be told; NULL: nobody watches */
     uint64_t *waited_ns;         /* owned; by rank: how long rounds waited for it alone */
-    uint64_t applied_ns;         /* how long the last change of a large chunk took */
+    uint64_t applied_ns;         /* how long the last change took; 0: it was small */
     uint64_t turn_ns;            /* when this turn of the loop began; 0: nobody asked yet */
     struct psi_welcome job;      /* what the master said; workers == 0: not yet */
     bool joined;

@@ -37,13 +37,6 @@ round_gradient_came(struct lane *lane, struct round *round, uint32_t rank)
     round->last = rank;
 }
 
-/* Small ones are not timed. */
-static uint32_t
-apply_us(const struct lane *lane, const struct chunk *chunk)
-{
-    return chunk->table->spec.count < PSI_METRIC_TIMED ? 0 : (uint32_t)(lane->applied_ns / 1000);
-}
-
 __attribute__((noinline)) static void
 keep_span(struct lane *lane, const struct chunk *chunk, uint64_t step)
 {
@@ -54,7 +47,7 @@ keep_span(struct lane *lane, const struct chunk *chunk, uint64_t step)
                         &(struct psi_span){.kind = PSI_SPAN_ROUND,
                                            .what = chunk->table->id,
                                            .who = waited ? round->last : UINT32_MAX,
-                                           .apply_us = apply_us(lane, chunk),
+                                           .apply_us = (uint32_t)(lane->applied_ns / 1000),
                                            .step = step},
                         round->opened_ns, psi_now_ns(lane->env));
 }
@@ -72,15 +65,23 @@ round_waited(struct lane *lane, struct chunk *chunk, uint64_t step)
     }
     round->opened_ns = round->arrived_ns; /* backup workers: the next may be of nobody */
     round->before_ns = round->arrived_ns;
+    lane->applied_ns = 0; /* likewise: that one changes nothing */
 }
 
+/* Small ones are not timed. */
 int64_t
 timed_apply(struct lane *lane, const struct chunk *chunk, const struct store_change *change)
 {
     struct store *store = chunk->table->store;
-    const uint64_t begun_ns = psi_now_ns(lane->env);
-    const int64_t bad = store->ops->apply(store, chunk->place, change);
+    uint64_t begun_ns;
+    int64_t bad;
 
+    if (store->ops->numbers(store, change) < PSI_METRIC_TIMED) {
+        lane->applied_ns = 0;
+        return store->ops->apply(store, chunk->place, change);
+    }
+    begun_ns = psi_now_ns(lane->env);
+    bad = store->ops->apply(store, chunk->place, change);
     lane->applied_ns = psi_now_ns(lane->env) - begun_ns;
     psi_metric_add(lane->metrics, PSI_METRIC_ADD_TIME, lane->applied_ns);
     return bad;

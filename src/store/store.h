@@ -118,6 +118,9 @@ struct store_ops {
      * sparse table. It may take more memory: store->bytes says so. */
     int64_t (*apply)(struct store *store, uint64_t chunk, const struct store_change *change);
 
+    /* How many numbers that is about: few are not worth timing. */
+    uint64_t (*numbers)(const struct store *store, const struct store_change *change);
+
     /* The value in that buffer: sent from where it lies. */
     struct store_piece (*read)(const struct store *store, uint64_t chunk, uint32_t buffer);
 

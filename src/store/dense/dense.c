@@ -151,6 +151,13 @@ dense_apply(struct store *store, uint64_t chunk, const struct store_change *chan
     return store_apply(&apply, change->scratch);
 }
 
+static uint64_t
+dense_numbers(const struct store *store, const struct store_change *change)
+{
+    (void)change;
+    return ((const struct dense *)store)->spec->count;
+}
+
 static struct store_piece
 dense_part(const struct store *store, uint64_t chunk, unsigned part, uint32_t buffer)
 {
@@ -189,6 +196,7 @@ const struct store_ops store_dense = {
     .prepare = dense_prepare,
     .sink = dense_sink,
     .apply = dense_apply,
+    .numbers = dense_numbers,
     .read = dense_read,
     .part = dense_part,
     .value_loaded = dense_value_loaded,

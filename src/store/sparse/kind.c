@@ -274,6 +274,17 @@ sparse_table_apply(struct store *store, uint64_t chunk, const struct store_chang
     return result;
 }
 
+static uint64_t
+sparse_table_numbers(const struct store *store, const struct store_change *change)
+{
+    uint64_t rows = 0;
+
+    for (uint32_t i = 0; i < change->leaf_count; i++) {
+        rows += ((const struct store_rows *)change->leaves[i].data)->count;
+    }
+    return rows * ((const struct sparse_table *)store)->spec->width;
+}
+
 /* ---- reading ------------------------------------------------------------------------------- */
 
 /* Both lists have the same order. */
@@ -315,6 +326,7 @@ const struct store_ops store_sparse = {
     .prepare = sparse_table_prepare,
     .sink = sparse_table_sink,
     .apply = sparse_table_apply,
+    .numbers = sparse_table_numbers,
     .read = no_piece,
     .part = no_part,
     .value_loaded = no_value_loaded,

@@ -19,8 +19,10 @@
 #include "base/fail.h"
 #include "shard/bucket.h"
 #include "store/initial.h"
+#include "store/sparse/kind.h"
 #include "store/sparse/row_index.h"
 #include "store/sparse/sparse_bed.h"
+#include "store/sum.h"
 
 enum { BITS = 4, WIDTH = 5, IDS = 3000, LIST = 500, STEPS = 60 };
 
@@ -246,6 +248,34 @@ test_memory_of_a_row(void **state)
     sparse_destroy(store);
 }
 
+/* If this fails, the time that updates of sparse tables take is not told, or the clock is read for
+ * updates that are over sooner. */
+static void
+test_a_change_is_as_large_as_its_rows(void **state)
+{
+    struct psi_spec spec = bed_spec(PSD_RULE_ADD, 16);
+    const struct store_layout layout = {
+        .spec = &spec, .chunks = 1, .chunks_in_all = 1, .level = psi_kernel_level_best()};
+    const struct store_rows many = {.count = 300};
+    const struct store_rows one = {.count = 1};
+    const struct leaf leaves[] = {{.rank = 0, .data = &many}, {.rank = 2, .data = &one}};
+    struct psd_error err = {0};
+    struct store *store;
+
+    (void)state;
+    spec.width = 16;
+    spec.bucket_bits = 10;
+    psi_row_policy_fill(&spec.rows, spec.bucket_bits);
+    if (store_sparse.create(&layout, &store, &err) != PSD_OK) {
+        fail_msg("%s", err.text);
+    }
+    assert_int_equal(
+        store->ops->numbers(store, &(struct store_change){.leaves = leaves, .leaf_count = 2}),
+        301 * 16);
+    assert_int_equal(store->ops->numbers(store, &(struct store_change){.leaf_count = 0}), 0);
+    store->ops->destroy(store);
+}
+
 /* If this fails, a malicious or broken worker's list of ids is taken for a good one. */
 static void
 test_ids_are_checked(void **state)
@@ -444,6 +474,7 @@ main(void)
         cmocka_unit_test(test_rows_agree_with_a_model),
         cmocka_unit_test(test_memory_is_bounded),
         cmocka_unit_test(test_memory_of_a_row),
+        cmocka_unit_test(test_a_change_is_as_large_as_its_rows),
         cmocka_unit_test(test_ids_are_checked),
         cmocka_unit_test(test_not_finite_changes_nothing),
         cmocka_unit_test(test_steps_beyond_the_last),
