@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Embedding and EmbeddingBag of poseidon.torch: rows that are with the servers."""
 
+import re
+import subprocess
+import sys
 import textwrap
 
 import pytest
@@ -250,3 +253,42 @@ def test_nothing_learnt_is_told(job):  # noqa: F811
     """If this fails, a script that forgets the step ends as if it had trained its rows."""
     done = job(PREAMBLE + 'bag = psd.EmbeddingBag("e", 2)\nbag(torch.tensor([[1]])).sum().backward()', **PACKAGE)
     assert done.code == 0 and "sparse table e has learnt nothing: 1 backwards" in done.out
+
+
+CLICKS = TREE / "examples" / "pytorch"
+
+
+@pytest.fixture(name="clicks", scope="module")
+def fixture_clicks(tmp_path_factory):
+    """Files in Criteo's format, and the AUC of the model that they were drawn from."""
+    directory = tmp_path_factory.mktemp("clicks")
+    done = subprocess.run([sys.executable, CLICKS / "clicks_draw.py", directory], capture_output=True, text=True, timeout=300,
+                          check=True)
+    return directory, float(done.stdout.split()[-1])
+
+
+def trained(job, directory, workers):  # noqa: F811
+    """The AUC that the example reaches, and a hash of all its scores: the same on all workers."""
+    done = job(CLICKS / "clicks.py", directory, workers=workers, **PACKAGE)
+    assert done.code == 0, done.out + done.err
+    found = set(re.findall(r"AUC ([\d.]+), scores (\w+)", done.out))
+    assert len(found) == 1, done.out
+    return found.pop()
+
+
+def test_clicks_are_predicted_as_well_as_they_can_be(job, clicks):  # noqa: F811
+    """If this fails, the example of click-through rates does not learn what is there to learn, or other bits in another run."""
+    for name in ("clicks.py", "clicks_draw.py"):
+        assert len((CLICKS / name).read_text().splitlines()) < 150
+    directory, planted = clicks
+    one, two = trained(job, directory, 1), trained(job, directory, 2)
+    assert all(planted - 0.005 < float(auc) < planted + 0.001 for auc, _ in (one, two)), (planted, one, two)
+    assert trained(job, directory, 2) == two
+
+
+@pytest.mark.all
+def test_clicks_with_four_workers(job, clicks):  # noqa: F811
+    """If this fails, the example learns less when its batches are spread over more workers."""
+    directory, planted = clicks
+    auc, _ = trained(job, directory, 4)
+    assert planted - 0.005 < float(auc) < planted + 0.001, (planted, auc)
