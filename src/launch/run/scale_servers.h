@@ -17,10 +17,10 @@ char *scale_servers_answer(struct run *run, const char *line);
 /* What the master tells of places that have moved, and of servers that have none any more. */
 void scale_servers_told(struct run *run, const struct psi_tiding *tiding, uint32_t slot);
 
-/* A server that was started has not come. */
 /* A server that was to leave has nothing more, and is ended. */
 void scale_servers_drained(struct run *run, uint32_t slot);
 
+/* A server that was started has not come. */
 void scale_servers_not_come(struct run *run, uint32_t slot);
 
 /* Places that have moved, for result.json. */

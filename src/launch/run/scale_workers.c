@@ -8,22 +8,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/monotonic.h"
 #include "launch/plan/layout.h"
 #include "launch/rules/watch_workers.h"
 #include "launch/run/host.h"
-
-enum { LINE_BYTES = 400, HOST_BYTES = 256 };
+#include "launch/run/scale_place.h"
 
 /* Agents know the workers' command where there are workers. */
-static bool
-can_have_workers(const struct run *run, uint32_t machine)
+static const char *
+obstacle(const struct run *run, uint32_t machine)
 {
     const struct host *host = &run->hosts[machine];
 
-    return host->machine->workers > 0 && host->state == HOST_READY;
+    if (host->machine->workers == 0) {
+        return "it has no workers of this job, and does not know their command";
+    }
+    return host->state == HOST_READY ? NULL : "it is not there";
 }
 
 static uint32_t
@@ -39,57 +40,13 @@ present_on(const struct run *run, uint32_t machine)
     return count;
 }
 
-/* The machine with the fewest workers; LAYOUT_NOWHERE: there is none. */
-static uint32_t
-emptiest_machine(const struct run *run)
-{
-    uint32_t found = LAYOUT_NOWHERE;
-
-    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
-        if (can_have_workers(run, i) &&
-            (found == LAYOUT_NOWHERE || present_on(run, i) < present_on(run, found))) {
-            found = i;
-        }
-    }
-    return found;
-}
-
-static bool
-find_machine(const struct run *run, const char *name, uint32_t *machine_p, char *why_p, size_t size)
-{
-    for (uint32_t i = 0; i < run->layout->machine_count; i++) {
-        const struct host *host = &run->hosts[i];
-
-        if (strcasecmp(host->machine->name, name) != 0 && strcasecmp(host->hostname, name) != 0) {
-            continue;
-        }
-        *machine_p = i;
-        if (!can_have_workers(run, i)) {
-            snprintf(why_p, size, "--host %s: %s", name,
-                     host->machine->workers == 0
-                         ? "it has no workers of this job, and does not know their command"
-                         : "it is not there");
-            return false;
-        }
-        return true;
-    }
-    snprintf(why_p, size, "--host %s: no machine of this job; psd_run show lists them", name);
-    return false;
-}
-
-static void
-tell(struct run *run, FILE *answer, const char *line)
-{
-    console_tell(&run->console, CONSOLE_FAILOVER, "%s", line);
-    runlog_line(&run->runlog, "SCALE", "%s", line);
-    fprintf(answer, "%s\n", line);
-}
+static const struct scale_kind workers = {.obstacle = obstacle, .present = present_on};
 
 static void
 add_one(struct run *run, uint32_t machine, FILE *answer)
 {
     const uint32_t slot = run->slots++;
-    char line[LINE_BYTES];
+    char line[SCALE_LINE_BYTES];
 
     layout_add_worker(run->layout, machine);
     run->processes[slot] = (struct process){0};
@@ -98,7 +55,7 @@ add_one(struct run *run, uint32_t machine, FILE *answer)
     run->host_map = NULL;
     snprintf(line, sizeof(line), "%s is started on %s", run->processes[slot].name,
              run->hosts[machine].machine->name);
-    tell(run, answer, line);
+    scale_tell(run, answer, line);
 }
 
 static bool
@@ -106,15 +63,16 @@ add(struct run *run, uint32_t count, const char *host, FILE *answer, char *why_p
 {
     uint32_t machine = LAYOUT_NOWHERE;
 
-    if (strcmp(host, "-") != 0 && !find_machine(run, host, &machine, why_p, size)) {
+    if (strcmp(host, "-") != 0 && !scale_find_machine(run, &workers, host, &machine, why_p, size)) {
         return false;
     }
-    if (emptiest_machine(run) == LAYOUT_NOWHERE) {
+    if (scale_emptiest_machine(run, &workers) == LAYOUT_NOWHERE) {
         snprintf(why_p, size, "no machine with workers is there");
         return false;
     }
     for (uint32_t i = 0; i < count; i++) {
-        add_one(run, machine != LAYOUT_NOWHERE ? machine : emptiest_machine(run), answer);
+        add_one(run, machine != LAYOUT_NOWHERE ? machine : scale_emptiest_machine(run, &workers),
+                answer);
     }
     if (!watch_workers_add(&run->watch, count, run->places.machine_of)) {
         abort(); /* there is no memory for a few numbers */
@@ -127,64 +85,51 @@ remove_some(struct run *run, uint32_t count, uint32_t grace_s, FILE *answer)
 {
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t slot = watch_workers_remove(&run->watch, grace_s * 1000, psi_monotonic_ms());
-        char line[LINE_BYTES];
+        char line[SCALE_LINE_BYTES];
 
         snprintf(line, sizeof(line), "%s is asked to leave, by SIGTERM, in %u s",
                  run->processes[slot].name, grace_s);
-        tell(run, answer, line);
+        scale_tell(run, answer, line);
     }
 }
 
+struct asked {
+    struct watch_workers_ask ask;
+    unsigned grace_s;
+    char host[SCALE_HOST_BYTES]; /* "-": it was not said */
+};
+
 static bool
-change(struct run *run, const struct watch_workers_ask *ask, uint32_t grace_s, const char *host,
-       FILE *answer, char *why_p, size_t size)
+change(struct run *run, const void *object, FILE *answer, char *why_p, size_t size)
 {
+    const struct asked *asked = object;
     struct watch_workers_change wanted;
 
-    if (!watch_workers_plan(&run->watch, ask, &wanted, why_p, size)) {
+    if (!watch_workers_plan(&run->watch, &asked->ask, &wanted, why_p, size)) {
         return false;
     }
-    if (wanted.fewer > 0 && strcmp(host, "-") != 0) {
+    if (wanted.fewer > 0 && strcmp(asked->host, "-") != 0) {
         snprintf(why_p, size,
                  "--host is for workers that come: those with the highest ranks leave");
         return false;
     }
     if (wanted.more > 0) {
-        return add(run, wanted.more, host, answer, why_p, size);
+        return add(run, wanted.more, asked->host, answer, why_p, size);
     }
-    remove_some(run, wanted.fewer, grace_s, answer);
+    remove_some(run, wanted.fewer, asked->grace_s, answer);
     return true;
 }
 
 char *
 scale_workers_answer(struct run *run, const char *line)
 {
-    struct watch_workers_ask ask;
-    char host[HOST_BYTES];
-    char why[LINE_BYTES];
-    char *lines = NULL;
-    char *answer = NULL;
-    size_t bytes = 0;
-    unsigned grace_s;
-    FILE *stream;
-    bool well;
+    struct asked asked;
 
-    if (sscanf(line, "scale workers %c %u %u %255s\n", &ask.sign, &ask.number, &grace_s, host) !=
-        4) {
+    if (sscanf(line, "scale workers %c %u %u %255s\n", &asked.ask.sign, &asked.ask.number,
+               &asked.grace_s, asked.host) != 4) {
         return NULL;
     }
-    stream = open_memstream(&lines, &bytes);
-    if (stream == NULL) {
-        return NULL;
-    }
-    well = change(run, &ask, grace_s, host, stream, why, sizeof(why));
-    fclose(stream);
-    if (asprintf(&answer, "%s\n%s%s", well ? "done" : "refused", well ? lines : why,
-                 well ? "" : "\n") < 0) {
-        answer = NULL;
-    }
-    free(lines);
-    return answer;
+    return scale_answer(run, change, &asked);
 }
 
 void
