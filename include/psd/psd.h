@@ -322,7 +322,9 @@ struct psd_transfer {
 };
 
 /*
- * psd_push, psd_pull, psd_push_pull - start moving a table, or a range of it. They return at once.
+ * psd_push, psd_pull, psd_push_pull - start moving a table, or a range of it. They wait for nobody. A
+ * push first looks its gradient through for NaN and infinity, which costs one pass over its memory
+ * (not with PSD_NAN_ALLOW, nor with PSD_TRANSFER_CHECKED).
  *
  * Steps. A worker pushes each chunk of a table once per step, with the steps in order:
  * psd_table_step(), the next one, and so on (asynchronous tables accept any step). A push ends when
@@ -447,7 +449,7 @@ struct psd_rows {
 
 /*
  * psd_sparse_lookup, psd_sparse_push, psd_sparse_push_lookup - start looking rows up, pushing
- * gradients of rows, or both. They return at once, and follow the rules of psd_pull, psd_push and
+ * gradients of rows, or both. They wait for nobody, and follow the rules of psd_pull, psd_push and
  * psd_push_pull: a push_lookup at step c is a push at c and a lookup at c + 1.
  *
  * Ids and gradients are copied before the call returns: they may change right after it. `values`
