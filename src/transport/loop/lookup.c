@@ -4,7 +4,7 @@
  * Loop and thread share the question, and whoever leaves last frees it: a thread may outlive the
  * loop. A question that was left is taken up by the next attempt to connect to the same host, so a
  * slow resolver is not asked over and over, and has answered some day. A hardened server looks
- * names up, too: harden.c lists the system calls of this file.
+ * names up, too: harden_calls.c lists the system calls of this file.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
