@@ -13,12 +13,14 @@
 #include "cluster/tf_config.h"
 #include "config/options.h"
 
+enum { TF_TASKS_NOTE_BYTES = 320 };
+
 /* Thread: owned by the caller. Zero is an empty one. */
 struct tf_tasks {
     struct psi_tf_config *list; /* the caller's, by slot: role.h; the first is none */
     uint32_t servers;           /* ps that other tasks here use; alone they are the job itself */
     uint32_t workers;
-    char note[320]; /* what is strange about them, but no mistake; "": nothing */
+    char note[TF_TASKS_NOTE_BYTES]; /* what is strange about them, but no mistake; "": nothing */
 };
 
 /* What the tasks have to be told in. */

@@ -17,9 +17,9 @@
 #include "launch/meet/ssh.h"
 #include "launch/meet/ssh_options.h"
 #include "launch/plan/roles.h"
-#include "launch/plan/tf_tasks.h"
 #include "launch/prepare/allocation.h"
 #include "launch/prepare/job_rules.h"
+#include "launch/prepare/personality_given.h"
 #include "launch/text/memory.h"
 #include "launch/text/variables.h"
 
@@ -400,71 +400,6 @@ check_gpus(const struct layout *layout, const struct plan *plan, struct psd_erro
     return PSD_OK;
 }
 
-/* The tasks of TensorFlow's that were laid out by hand. */
-static psd_status
-read_tf_config(struct work *work, struct psd_error *err)
-{
-    const struct launch_options *options = work->options;
-    struct plan *plan = work->plan;
-    struct tf_tasks tasks = {0};
-    enum tf_tasks_need need;
-    psd_status status;
-
-    if ((plan->personality & (PERSONALITY_TORCH | PERSONALITY_DMLC | PERSONALITY_MPI)) != 0) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "--tf_config runs tasks of TensorFlow's clusters: with it, --personality "
-                        "is tf_config, tf1 or poseidon");
-    }
-    if (options->cluster_config != NULL || options->workers != LAUNCH_NOT_GIVEN ||
-        options->servers != LAUNCH_NOT_GIVEN || options->roles != NULL || options->chief ||
-        options->evaluator || options->tf_config_dir != NULL) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "--tf_config says which tasks run here, and where all of them listen: give "
-                        "no cluster file, --workers, --servers, --roles, --chief, --evaluator or "
-                        "--tf_config_dir beside it");
-    }
-    need = !personality_is_foreign(plan->personality)                  ? TF_TASKS_RANK
-           : personality_has(plan->personality, PERSONALITY_HAS_FLAGS) ? TF_TASKS_FLAGS
-                                                                       : TF_TASKS_VARIABLE;
-    status = tf_tasks_load(&options->tf_config, work->sources.environment, need, &tasks, err);
-    if (status != PSD_OK) {
-        return status;
-    }
-    if (need == TF_TASKS_RANK) { /* its daemons run elsewhere */
-        plan->personality = PERSONALITY_TF_CONFIG;
-        plan->joins = true;
-    }
-    plan->servers = tasks.servers;
-    plan->workers = tasks.workers;
-    plan->given = tasks.list;
-    memcpy(work->prepared->note, tasks.note, sizeof(work->prepared->note));
-    return PSD_OK;
-}
-
-/* What kind of script it is. */
-static psd_status
-read_personality(struct work *work, struct psd_error *err)
-{
-    const struct launch_options *options = work->options;
-    const bool by_hand = options->tf_config.count > 0;
-    struct plan *plan = work->plan;
-    psd_status status = PSD_OK;
-
-    plan->personality = by_hand ? PERSONALITY_TF_CONFIG : PERSONALITY_POSEIDON;
-    plan->chief = options->chief;
-    plan->evaluator = options->evaluator;
-    if (options->personality != NULL) {
-        status = personality_parse(options->personality, &plan->personality, err);
-    }
-    if (status == PSD_OK && options->pass != NULL && personality_is_foreign(plan->personality)) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "--pass is about Poseidon's own flags and variables, and does not go with "
-                        "--personality=%.64s",
-                        options->personality != NULL ? options->personality : "tf_config");
-    }
-    return status == PSD_OK && by_hand ? read_tf_config(work, err) : status;
-}
-
 /* How many there are, where nobody has said so. */
 static psd_status
 count_servers(const struct work *work, struct psd_error *err)
@@ -519,7 +454,8 @@ read_all(struct work *work, struct psd_error *err)
     psd_status status = prepare_own_program(work->prepared->program, err);
 
     if (status == PSD_OK) {
-        status = read_personality(work, err);
+        status = personality_given(work->options, work->sources.environment, work->plan,
+                                   work->prepared->note, err);
     }
     if (status == PSD_OK && work->tasks != NULL) {
         status = take_tasks(work, err);

@@ -12,6 +12,7 @@
 #include "launch/meet/remote_shell.h"
 #include "launch/plan/layout.h"
 #include "launch/plan/plan.h"
+#include "launch/plan/tf_tasks.h"
 #include "launch/prepare/options.h"
 #include "launch/rules/watch.h"
 
@@ -25,8 +26,8 @@ struct prepared {
     char *pem_file;    /* NULL: none */
     char *username;    /* NULL: not said */
     struct words ssh_options;
-    char program[4096]; /* path of psd_run */
-    char note[320];     /* for the user: what is strange, but no mistake; "": nothing */
+    char program[4096];             /* path of psd_run */
+    char note[TF_TASKS_NOTE_BYTES]; /* for the user: what is strange, but no mistake; "": nothing */
 };
 
 /* The psd_run that make up a job (multi_start.h): who takes part. */
