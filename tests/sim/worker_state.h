@@ -53,6 +53,7 @@ struct record {
     uint64_t addend;  /* WHAT_ADD: how much, ... */
     uint64_t at_call; /* ... and the global step when it began */
     uint64_t deadline_ns;
+    bool viewed; /* what it brought into the view was copied when it was submitted */
 };
 
 /* One table's part of a step: its memory, and what is known of it. */

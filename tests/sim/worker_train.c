@@ -135,12 +135,12 @@ copy_view(struct worker *worker, const struct record *record, const struct psi_t
            psi_table_view(held->table)->base + offset, transfer->count * element_bytes);
 }
 
-/* The operation has brought what it was to bring. A sum that stays in this process was there at once, and
- * that of a later step may have come since. */
+/* The operation has brought what it was to bring. A small sum that stays in this process was there at once,
+ * and was copied then: that of a later step may have come since. */
 void
 train_viewed(struct worker *worker, const struct record *record, const struct psd_op *op)
 {
-    if (op->transfer.to_view && !plan_is_lone(plan_of(worker), record->table)) {
+    if (op->transfer.to_view && !record->viewed) {
         copy_view(worker, record, &op->transfer);
     }
 }
@@ -189,7 +189,8 @@ transfer(struct worker *worker, unsigned flight, unsigned index, enum what what,
 
         record->step = args.step;
         record->number = cargo->number;
-        if (args.to_view && plan_is_lone(plan_of(worker), index)) {
+        record->viewed = args.to_view && op->ended;
+        if (record->viewed) {
             copy_view(worker, record, &op->transfer);
         }
     }
