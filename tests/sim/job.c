@@ -593,6 +593,7 @@ start_server_again(void *object, uint64_t server)
     if ((job->master->master == NULL && !job->master_due) || job->life[server] + 1 == LIVES_MAX) {
         return;
     }
+    scale_check_restart(job, (uint32_t)server);
     kill_lanes(job, (uint32_t)server);
     job->sim->counters.server_lives++;
     job->life[server]++;

@@ -8,6 +8,7 @@
  */
 #include "scale.h"
 
+#include "copies.h"
 #include "master/master.h"
 #include "peek.h"
 #include "wire/message.h"
@@ -212,5 +213,16 @@ scale_check_move(struct job *job)
         sim_fail(job->sim, "%llu of %llu bytes move to server %u, one of %u that stay",
                  (unsigned long long)move.bytes, (unsigned long long)move.all_bytes, move.to,
                  move.staying);
+    }
+}
+
+/* Only where the master knows it: one that was deposed, and does not know, still takes places for its own. */
+void
+scale_check_restart(struct job *job, uint32_t index)
+{
+    if (job->plan.replicas > 0 && job->master->master != NULL && runs(job, index) &&
+        peek_has_places(job->master->master, process_of(job, index)) &&
+        !copies_check_kill(job, index)) {
+        job->copy_missed = true;
     }
 }

@@ -21,4 +21,8 @@ void scale_remind(struct job *job);
 /* The master has decided that something moves: not too much of it. */
 void scale_check_move(struct job *job);
 
+/* psd_run is about to end a process that was thought dead. It may have come back meanwhile, and have been given
+ * places that have no other copy yet. */
+void scale_check_restart(struct job *job, uint32_t index);
+
 #endif
