@@ -150,6 +150,12 @@ has_place(const struct lane *lane)
     return lane != NULL && !lane->config.is_standby && lane->joined;
 }
 
+bool
+copies_has_given(const struct lane *lane)
+{
+    return lane->pair != NULL && lane->pair->has_given;
+}
+
 /* Alive, and in reach of the master? */
 static bool
 is_alive(const struct job *job, uint64_t life)

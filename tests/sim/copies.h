@@ -14,6 +14,9 @@ bool copies_are_pair(const struct lane *owner, const struct lane *lane);
  * called eligible. False: some lane has no such copy, and what it had will be lost. */
 bool copies_check_kill(struct job *job, uint32_t server);
 
+/* It has handed its place over to its copy. */
+bool copies_has_given(const struct lane *lane);
+
 /* The job is ending well: every copy that is whole has the very bytes of its owner. */
 void copies_check_end(struct job *job);
 

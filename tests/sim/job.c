@@ -447,6 +447,7 @@ lane_settle(struct node *node)
         host->finished = true;
         host->finished_ns = host->job->sim->now_ns;
         host->joined = lane_has_joined(host->lane);
+        host->gave_place = copies_has_given(host->lane);
         snprintf(host->text, sizeof(host->text), "%s", text);
         sim_trace(host->job->sim, node->name, "exits with %d: %s", host->exit_code, text);
         if (host->exit_code == PSI_EXIT_OK && !host->job->is_ending) {
@@ -1026,13 +1027,15 @@ code_is_right(const struct job *job, int code)
 
 /* A lane that is cut off while a job fails may not hear of what: it hears of a lost master, or, if it
  * has never met it, of none; or of what an earlier life of the master thinks, which may end it alone:
- * its copy then takes its part. */
+ * its copy then takes its part. Nor does the master wait for one that is cut off and has no place any
+ * more, also if the job ends well. */
 static bool
 may_miss_the_end(const struct job *job, const struct lane_host *lane)
 {
     const bool never_met = lane->exit_code == PSI_EXIT_START_TIMEOUT && !lane->joined;
 
     return job->plan.faults.harsh || deposed_has_ended_it(job) ||
+           (lane->gave_place && lane->exit_code == PSI_EXIT_MASTER_LOST) ||
            (job->master->exit_code != PSI_EXIT_OK &&
             (lane->exit_code == PSI_EXIT_MASTER_LOST || never_met));
 }

@@ -28,7 +28,8 @@ struct lane_host {
     unsigned life;   /* of its server */
     bool is_standby; /* has no place in the job yet ... */
     bool is_guest;   /* ... and has one since: that of another server's lane */
-    bool joined;     /* finished: it had come to its place */
+    bool joined;     /* finished: it had come to its place ... */
+    bool gave_place; /* ... and had handed it over */
     bool killed;
     bool ended; /* with its process, which had left the job */
     bool finished;

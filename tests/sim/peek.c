@@ -57,8 +57,7 @@ count_staying(const struct master *master)
     }
     for (const struct session *session = session_first(master); session != NULL;
          session = session_next(session)) {
-        if (session->guest.conn != NULL && session->kind == SESSION_OBSERVER &&
-            session->hello.role == PSI_ROLE_STANDBY &&
+        if (master_stands_by(session, psi_now_ns(master->env)) &&
             !master_is_leaving(master, session->hello.host)) {
             is_here[index_of(session->hello.host)] = true;
         }
