@@ -474,9 +474,9 @@ def test_sixty_four_workers(replay):
                 served.tell_news(2.0)
                 looks.until(f"{updates} > arguments[0]", seen, what=f"the update after {seen}")
 
-        go_on(8)
+        go_on(4)
         looks.run("const m = document.getElementById('curve-mode'); m.value = 'each'; m.dispatchEvent(new Event('input'))")
-        go_on(8)
+        go_on(4)
         assert looks.run("return document.querySelectorAll('#process-table tbody tr').length") == 69
         looks.until("return document.getElementById('tiles').innerText.replace(/\\u2009/g, '').includes('\\n' + arguments[0] + '\\n')",
                     served.feed.step, what=f"step {served.feed.step}, the last that was told")
