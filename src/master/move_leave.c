@@ -136,6 +136,23 @@ tell_held(struct master *master, uint32_t index, uint32_t place, uint64_t now_ns
     tell(master, PSI_TIDING_HELD, index, text);
 }
 
+/* Is everybody where the view says, and is nobody awaited? A place that has moved is not in the view before all
+ * lanes have it. Should the master die, the next one goes by that of the lanes: until they know where the place is
+ * now, the process that had it must live. */
+static bool
+is_in_view(const struct master *master)
+{
+    for (uint32_t place = 0; place < master->places; place++) {
+        const struct member *lane = master->place[place];
+
+        if (lane->state != PSD_NODE_RUNNING || lane->session == NULL || lane->process == 0 ||
+            master->server[lane->rank].is_away) {
+            return false;
+        }
+    }
+    return !master->moving.is_active && master->change.stage == STAGE_IDLE;
+}
+
 static void
 look_at(struct master *master, uint32_t index, uint64_t now_ns)
 {
@@ -144,8 +161,7 @@ look_at(struct master *master, uint32_t index, uint64_t now_ns)
 
     if (keeper < master->places) {
         tell_held(master, index, keeper, now_ns);
-    } else if (!master->moving.is_active &&
-               master->change.stage == STAGE_IDLE) { /* its last place may */
+    } else if (is_in_view(master)) {
         server->is_drained_told = true;
         psi_log(master->log, PSI_LOG_INFO, "SERVER-DRAINED",
                 "server %u has nothing of the job any more, and may leave", index);

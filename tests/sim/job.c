@@ -948,10 +948,12 @@ count_room(const struct job *job, uint32_t server)
 static bool
 is_without_host(const struct job *job)
 {
+    const char *name = strstr(job->master->text, "server "); /* it may name a lane of it */
     uint32_t room = 0;
     uint32_t lost;
 
-    if (!job->plan.faults.server_stays_away || sscanf(job->master->text, "server %u", &lost) != 1) {
+    if (!job->plan.faults.server_stays_away || name == NULL ||
+        sscanf(name, "server %u", &lost) != 1) {
         return false;
     }
     for (uint32_t server = 0; server < job->plan.servers; server++) {
