@@ -1037,7 +1037,8 @@ may_miss_the_end(const struct job *job, const struct lane_host *lane)
     const bool never_met = lane->exit_code == PSI_EXIT_START_TIMEOUT && !lane->joined;
 
     return job->plan.faults.harsh || deposed_has_ended_it(job) ||
-           (lane->gave_place && lane->exit_code == PSI_EXIT_MASTER_LOST) ||
+           (lane->gave_place &&
+            (lane->exit_code == PSI_EXIT_MASTER_LOST || lane->exit_code == PSI_EXIT_REFUSED)) ||
            (job->master->exit_code != PSI_EXIT_OK &&
             (lane->exit_code == PSI_EXIT_MASTER_LOST || never_met));
 }
@@ -1075,6 +1076,12 @@ judge_lane(struct job *job, const struct lane_host *lane)
                                  strstr(lane->text, "has to begin another life") != NULL)))) {
         return; /* or a master that had not met it has let another into its place, or had heard of its
                  * predecessor's end alone: psd_run starts the next, and the job goes on */
+    }
+    if (job->plan.max_servers > 0 && job->sim->counters.master_kills > 1 &&
+        lane->exit_code == PSI_EXIT_FENCED &&
+        strstr(lane->text, "not back since the master returned") != NULL) {
+        return; /* a place beside it was handed over, and two lives of the master did not learn it:
+                 * docs/elastic.md */
     }
     if (is_late(job) &&
         (lane->exit_code == PSI_EXIT_FENCED || lane->exit_code == PSI_EXIT_MASTER_LOST ||
