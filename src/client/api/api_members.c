@@ -57,7 +57,7 @@ psd_members(psd_context *context, uint64_t step, struct psd_members *members_p, 
     if (status != PSD_OK) {
         return status;
     }
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     status = members_locked(context, step, &found, ranks, capacity, err);
     pthread_mutex_unlock(&context->lock);
     if (status == PSD_OK) {

@@ -57,7 +57,7 @@ psd_state_publish(psd_context *context, uint64_t step, const struct psd_state *g
         status = copy_states(given, state_bytes, count, &states, err);
     }
     if (status == PSD_OK) {
-        pthread_mutex_lock(&context->lock);
+        psi_context_lock(context);
         status = psi_client_publish(context->client, step, states, count, err);
         psi_context_settle_locked(context);
         pthread_mutex_unlock(&context->lock);
@@ -84,7 +84,7 @@ fetch_from(psd_context *context, uint32_t rank, uint64_t step, const struct psd_
         const uint64_t left = state->bytes - share.offset;
 
         share.bytes = left < PIECE_BYTES ? (uint32_t)left : PIECE_BYTES;
-        pthread_mutex_lock(&context->lock);
+        psi_context_lock(context);
         status = psi_client_share_pull(context->client, &share,
                                        (uint8_t *)state->data + share.offset, &op, err);
         if (status == PSD_OK) {
@@ -109,7 +109,7 @@ next_live(psd_context *context, uint32_t after)
     const struct psi_client *client = context->client;
     uint32_t rank;
 
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     for (rank = after + 1; rank < client->job.workers; rank++) {
         if (rank != client->job.rank && client->view.worker[rank].member) {
             break;
@@ -124,7 +124,7 @@ is_over(psd_context *context)
 {
     bool over;
 
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     over = psi_client_state(context->client) == PSI_CLIENT_OVER;
     pthread_mutex_unlock(&context->lock);
     return over;

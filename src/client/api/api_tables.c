@@ -92,7 +92,7 @@ psd_table_step(const psd_table *table)
     if (!psi_process_is_this(&context->process)) {
         return 0; /* the lock may be held by a thread that this process does not have */
     }
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     step = psi_table_step(table);
     pthread_mutex_unlock(&context->lock);
     return step;

@@ -18,7 +18,7 @@ psd_barrier(psd_context *context, uint32_t timeout_ms)
     if (status != PSD_OK) {
         return status;
     }
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     status = psi_client_barrier(context->client, timeout_ms, &op, err);
     if (status == PSD_OK) {
         status = psi_context_finish_locked(context, op, NULL, err);
@@ -40,7 +40,7 @@ psd_global_step(psd_context *context, uint64_t add, uint64_t *step_p)
     if (status != PSD_OK) {
         return status;
     }
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     status = psi_client_step_add(context->client, add, &op, err);
     if (status == PSD_OK) {
         status = psi_context_finish_locked(context, op, &op, err);
@@ -59,7 +59,7 @@ psd_report(psd_context *context, uint64_t step, const char *name, double value)
     psd_status status = psi_context_check(context, psi_error());
 
     if (status == PSD_OK) {
-        pthread_mutex_lock(&context->lock);
+        psi_context_lock(context);
         status = psi_client_report(context->client, step, name, value, psi_error());
         pthread_mutex_unlock(&context->lock);
     }
@@ -72,7 +72,7 @@ psd_mark(psd_context *context, uint64_t step, const char *name, uint64_t begin_n
     psd_status status = psi_context_check(context, psi_error());
 
     if (status == PSD_OK) {
-        pthread_mutex_lock(&context->lock);
+        psi_context_lock(context);
         status = psi_client_mark(context->client, step, name, begin_ns, end_ns, psi_error());
         pthread_mutex_unlock(&context->lock);
     }
@@ -138,7 +138,7 @@ psd_nodes(psd_context *context, struct psd_node *nodes, size_t node_bytes, size_
         status = check_array(&array, "psd_nodes", err);
     }
     if (status == PSD_OK) {
-        pthread_mutex_lock(&context->lock);
+        psi_context_lock(context);
         status = nodes_locked(context, &array, err);
         pthread_mutex_unlock(&context->lock);
     }
@@ -170,7 +170,7 @@ psd_nodes_at(const char *master_address, uint32_t timeout_ms, struct psd_node *n
     if (status != PSD_OK) {
         return status;
     }
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     status = nodes_locked(context, &array, err);
     if (status == PSD_ERR_TIMEOUT) {
         psi_fail(err, status, "ask the master at %s: no answer in %u ms%s%s", master_address,

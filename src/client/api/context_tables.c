@@ -14,7 +14,7 @@ psi_context_transfer(psd_context *context, psd_table *table, const struct psi_tr
     psd_op *op;
     psd_status status;
 
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     status = psi_client_transfer(context->client, table, transfer, &op, err);
     if (status == PSD_OK) {
         status = psi_context_finish_locked(context, op, &op, err);
@@ -36,7 +36,7 @@ psi_context_start(psd_context *context, psd_table *table, const struct psi_trans
     psd_op *op;
     psd_status status;
 
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     status = psi_client_transfer(context->client, table, transfer, &op, err);
     if (status == PSD_OK) {
         psi_context_adopt_locked(context, op);
@@ -54,7 +54,7 @@ psi_context_table_open(psd_context *context, const struct psi_spec *spec, uint8_
     psd_op *op;
     psd_status status;
 
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     status = psi_client_table_open(context->client, spec, priority, &op, err);
     if (status == PSD_OK) {
         status = psi_context_finish_locked(context, op, &op, err);
@@ -94,7 +94,7 @@ refresh_table(psd_context *context, psd_table *table, struct psd_error *err)
     psd_op *op;
     psd_status status;
 
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     status = psi_client_transfer(context->client, table, &transfer, &op, err);
     if (status == PSD_OK) {
         status = psi_context_finish_locked(context, op, &op, err);
@@ -115,7 +115,7 @@ psi_context_loads(psd_context *context, const psd_table *table)
 {
     bool loads;
 
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     loads = psi_table_is_loaded(table);
     pthread_mutex_unlock(&context->lock);
     return loads;
@@ -141,7 +141,7 @@ psi_context_first_step(psd_context *context)
     uint64_t step = UINT64_MAX;
     psd_table *table;
 
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     for (size_t i = 0; (table = psi_client_table(context->client, i)) != NULL; i++) {
         if (table->spec.use == PSD_USE_UPDATE && psi_table_step(table) < step) {
             step = psi_table_step(table);
@@ -156,7 +156,7 @@ psi_context_table(psd_context *context, size_t index)
 {
     psd_table *table;
 
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     table = psi_client_table(context->client, index);
     pthread_mutex_unlock(&context->lock);
     return table;

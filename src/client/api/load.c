@@ -131,7 +131,7 @@ meet(psd_context *context)
     psd_op *op;
     psd_status status;
 
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     status = psi_client_load_barrier(context->client, &op, err);
     if (status == PSD_OK) {
         status = psi_context_finish_locked(context, op, NULL, err);
@@ -150,7 +150,7 @@ load_is_over(psd_context *context)
 {
     bool over;
 
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     over = psi_client_load_is_over(context->client);
     pthread_mutex_unlock(&context->lock);
     return over;

@@ -68,7 +68,7 @@ psd_alloc(psd_context *context, size_t bytes, void **memory_p)
         region_destroy(region);
         return status;
     }
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     region->next = context->regions;
     context->regions = region;
     psi_loop_env(context->loop)->ops->lend(psi_loop_env(context->loop), &region->segment);
@@ -88,7 +88,7 @@ psd_free(psd_context *context, void *memory)
     if (status != PSD_OK) {
         return status;
     }
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     link = &context->regions;
     while (*link != NULL && (*link)->segment.base != memory) {
         link = &(*link)->next;

@@ -18,7 +18,7 @@ psd_checkpoint_due(psd_context *context, uint64_t step)
     uint64_t at = PSD_CHECKPOINT_NONE;
 
     if (psi_context_check(context, psi_error()) == PSD_OK) {
-        pthread_mutex_lock(&context->lock);
+        psi_context_lock(context);
         at = psi_client_part_due(context->client, step);
         pthread_mutex_unlock(&context->lock);
     }
@@ -30,7 +30,7 @@ tell(psd_context *context, uint64_t number, uint64_t step, const struct psi_part
 {
     bool wanted;
 
-    pthread_mutex_lock(&context->lock);
+    psi_context_lock(context);
     wanted = psi_client_part_tell(context->client, number, step, part);
     pthread_mutex_unlock(&context->lock);
     return wanted;
@@ -71,7 +71,7 @@ psd_checkpoint_part(psd_context *context, uint64_t step, const void *data, size_
         status = psi_fail(err, PSD_ERR_INVALID, "psd_checkpoint_part: no data given");
     }
     if (status == PSD_OK) {
-        pthread_mutex_lock(&context->lock);
+        psi_context_lock(context);
         status = psi_client_part_take(context->client, step, &order, &number, err);
         pthread_mutex_unlock(&context->lock);
     }
