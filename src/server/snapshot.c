@@ -80,7 +80,7 @@ tell_failure(const struct lane *lane, uint64_t number, const char *text)
 {
     struct psi_written written = {.news = PSI_WRITTEN_FAILED};
 
-    snprintf(written.text, sizeof(written.text), "server %u: %.400s", lane->config.server, text);
+    snprintf(written.text, sizeof(written.text), "server %u: %.400s", lane->standby.server, text);
     return tell(lane, number, 0, &written);
 }
 

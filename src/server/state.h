@@ -303,7 +303,7 @@ struct lane {
     bool stood_down;  /* ... and does: lane_stands_by_now() */
 
     /* Copies. */
-    struct lane_name standby; /* who it is while it has no place */
+    struct lane_name standby; /* who it is while it has no place: its own server */
     struct pair *pair;        /* owned; NULL: it has no copy */
     bool goes_alone;          /* ... from the next tick on */
     bool shares_cores;        /* no core is left for lanes alone: lane_share_cores() */

@@ -180,7 +180,7 @@ fail_without_room(const struct lane *lane, const struct table *table, uint64_t b
     return psi_fail(err, PSD_ERR_TOO_BIG,
                     "table %s: server %u needs %llu MiB for its part, %llu of %llu MiB are free "
                     "(setting memory_max_mib%s)",
-                    table->spec.name, lane->config.server,
+                    table->spec.name, lane->standby.server, /* the part may be another's */
                     (unsigned long long)(lanes * bytes >> 20),
                     (unsigned long long)(lanes * (max - lane->memory_used) >> 20),
                     (unsigned long long)(lanes * max >> 20),
@@ -202,7 +202,7 @@ table_may_stay(struct lane *lane, struct table *table)
     psi_fail(&err, PSD_ERR_TOO_BIG,
              "table %s: server %u has no room for more rows: they take %llu MiB, and all tables "
              "%llu of %llu MiB (setting memory_max_mib%s)",
-             table->spec.name, lane->config.server, (unsigned long long)(table->bytes >> 20),
+             table->spec.name, lane->standby.server, (unsigned long long)(table->bytes >> 20),
              (unsigned long long)(lane->memory_used >> 20),
              (unsigned long long)(lane->config.memory_max >> 20),
              lane->config.lanes > 1 ? ", of which this lane has an equal share" : "");
