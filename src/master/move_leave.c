@@ -109,8 +109,11 @@ is_stuck(struct master *master, struct server *server, uint64_t now_ns)
     if (server->stuck_ns == 0) {
         server->stuck_ns = now_ns + STUCK_MS * MASTER_MS_NS;
     }
+    if (now_ns >= server->stuck_ns) {
+        return true;
+    }
     master_wake_at(master, server->stuck_ns);
-    return now_ns >= server->stuck_ns;
+    return false;
 }
 
 static void

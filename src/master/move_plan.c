@@ -123,15 +123,17 @@ plan_leaving(const struct move_places *places, const struct shares *shares, bool
 
 /* ---- servers that come --------------------------------------------------------------------- */
 
-/* Of those that stay and have fewer than their share the one that has least; MOVE_NOWHERE: there is none. */
+/* Of those that stay, have fewer than their share and were not tried the one that has least; MOVE_NOWHERE:
+ * there is none. */
 static uint32_t
-find_receiver(const struct move_places *places, const struct shares *shares)
+find_receiver(const struct move_places *places, const struct shares *shares,
+              const bool tried[PSI_SERVERS_MAX])
 {
     const uint32_t share = shares->items / shares->staying;
     uint32_t best = MOVE_NOWHERE;
 
     for (uint32_t i = 0; i < PSI_SERVERS_MAX; i++) {
-        if (stays(&places->server[i]) && shares->count_of[i] < share &&
+        if (stays(&places->server[i]) && !tried[i] && shares->count_of[i] < share &&
             (best == MOVE_NOWHERE || has_less(shares, i, best))) {
             best = i;
         }
@@ -164,19 +166,21 @@ is_better(const struct move_places *places, const uint32_t *at, const struct sha
     return from == other && places->bytes[place] > places->bytes[best];
 }
 
+/* What that server gets next: not what it could not take the last time, unless there is nobody else. */
 static bool
-plan_coming(const struct move_places *places, const struct shares *shares, bool is_copy,
-            struct move *move_p)
+plan_receiving(const struct move_places *places, const struct shares *shares, uint32_t to,
+               bool may_be_shunned, struct move *move_p)
 {
+    const bool is_copy = move_p->is_copy;
     const uint32_t *at = is_copy ? places->copy_at : places->at;
-    const uint32_t to = shares->staying == 0 ? MOVE_NOWHERE : find_receiver(places, shares);
-    const uint32_t share = shares->staying == 0 ? 0 : shares->items / shares->staying;
+    const uint32_t share = shares->items / shares->staying;
     bool found = false;
 
-    for (uint32_t place = 0; to != MOVE_NOWHERE && place < places->places; place++) {
+    for (uint32_t place = 0; place < places->places; place++) {
         const struct move move = {.place = place, .to = to, .is_copy = is_copy};
 
         if (!places->waits[place] && at[place] != MOVE_NOWHERE &&
+            (may_be_shunned || places->shunned[place] != to) &&
             shares->count_of[at[place]] > share && may_have(places, &move, to) &&
             has_room(places, &move, to) && keeps_bound(places, shares, &move) &&
             (!found || is_better(places, at, shares, place, move_p->place))) {
@@ -185,6 +189,26 @@ plan_coming(const struct move_places *places, const struct shares *shares, bool 
         }
     }
     return found;
+}
+
+/* One that can take nothing keeps nobody else waiting. */
+static bool
+plan_coming(const struct move_places *places, const struct shares *shares, bool is_copy,
+            struct move *move_p)
+{
+    for (unsigned pass = 0; pass < 2 && shares->staying > 0; pass++) {
+        bool tried[PSI_SERVERS_MAX] = {false};
+        uint32_t to;
+
+        while ((to = find_receiver(places, shares, tried)) != MOVE_NOWHERE) {
+            *move_p = (struct move){.is_copy = is_copy};
+            if (plan_receiving(places, shares, to, pass > 0, move_p)) {
+                return true;
+            }
+            tried[to] = true;
+        }
+    }
+    return false;
 }
 
 static bool

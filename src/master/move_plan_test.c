@@ -198,6 +198,33 @@ test_a_copy_inherits(void **state)
     assert_false(move.is_copy);
 }
 
+/* If this fails, a new server that can take nothing keeps another one from its share. */
+static void
+test_one_that_takes_nothing_keeps_nobody_waiting(void **state)
+{
+    for (unsigned lanes = 0; lanes <= 1; lanes++) { /* it has none to spare, or refuses */
+        struct move_places dealt = deal(8, 2);
+        struct move move;
+        unsigned refusals = 0;
+
+        (void)state;
+        come(&dealt, 2);
+        come(&dealt, 3);
+        dealt.server[2].spare = lanes == 0 ? 0 : dealt.server[2].spare;
+        while (refusals < 20 && move_plan_next(&dealt, false, &move)) {
+            if (move.to == 2) {
+                dealt.shunned[move.place] = 2;
+                refusals++;
+            } else {
+                dealt.at[move.place] = move.to;
+            }
+        }
+        assert_int_equal(count_at(dealt.at, 8, 3), 2);
+        assert_int_equal(count_at(dealt.at, 8, 2), 0);
+        assert_true(lanes == 1 || refusals == 0);
+    }
+}
+
 /* If this fails, a new server gets no copies, gets more than its share of them, or one of what it has itself. */
 static void
 test_copies_are_shared_out_apart(void **state)
@@ -231,6 +258,7 @@ main(void)
         cmocka_unit_test(test_the_last_one_keeps_all),
         cmocka_unit_test(test_no_lane_no_move),
         cmocka_unit_test(test_a_copy_inherits),
+        cmocka_unit_test(test_one_that_takes_nothing_keeps_nobody_waiting),
         cmocka_unit_test(test_copies_are_shared_out_apart),
     };
 

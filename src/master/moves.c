@@ -28,6 +28,8 @@
 enum {
     RETRY_MS_MIN = 500, /* after a move that was given up; twice as long each time, ... */
     RETRY_MS_MAX = 300000,
+    PASS_MS = 5000,   /* a place waits for a checkpoint that is being written */
+    GIVE_MS = 120000, /* a lane hands its place over between two rounds: longer than steps take */
 };
 
 static uint32_t
@@ -252,14 +254,34 @@ master_move_send(const struct master *master, const struct member *lane)
     }
 }
 
-/* A checkpoint is one of places that stay where they are while it is written. */
+/* A checkpoint is one of places that stay where they are while it is written. The place lets it pass, but for
+ * one that nobody waits for and that is of a step far ahead: it is begun again when the place has moved. */
+static bool
+lets_checkpoint_pass(struct master *master, uint64_t now_ns)
+{
+    struct moving *moving = &master->moving;
+
+    if (master->saving.stage == SAVING_IDLE) {
+        return false;
+    }
+    if (moving->passed_ns == 0) {
+        moving->passed_ns = now_ns + PASS_MS * MASTER_MS_NS;
+    }
+    if (now_ns < moving->passed_ns) {
+        master_wake_at(master, moving->passed_ns);
+    } else if (master->saving.stage != SAVING_COMMITTING && !master->saving.is_urgent) {
+        master_saving_give_up(master, "a place is about to move to another server");
+    }
+    return master->saving.stage != SAVING_IDLE;
+}
+
 static void
 order(struct master *master, const struct member *lane, uint64_t now_ns)
 {
     struct pair *pair = master_pair_of(master, lane);
 
     if (pair->is_given || lane->session == NULL || master->change.stage != STAGE_IDLE ||
-        master->saving.stage != SAVING_IDLE) {
+        lets_checkpoint_pass(master, now_ns)) {
         return;
     }
     pair->is_given = true;
@@ -269,12 +291,34 @@ order(struct master *master, const struct member *lane, uint64_t now_ns)
     psi_fail_point(master_move_ordered);
 }
 
+/* Its lane was told to hand it over, and has not: some round of it does not end. */
+static bool
+is_overdue(struct master *master, const struct pair *pair, uint64_t now_ns)
+{
+    const uint64_t until_ns = pair->copy.placed_ns + GIVE_MS * MASTER_MS_NS;
+
+    if (!pair->is_given || pair->copy.is_broken) {
+        return false;
+    }
+    if (now_ns < until_ns) {
+        master_wake_at(master, until_ns);
+        return false;
+    }
+    return true;
+}
+
+bool
+master_place_moves(const struct master *master)
+{
+    return master->moving.is_active && !master->moving.is_copy;
+}
+
 static void
 go_on(struct master *master, uint64_t now_ns)
 {
     const struct moving *moving = &master->moving;
     const struct member *lane = master->place[moving->place];
-    const struct pair *pair = master_pair_of(master, lane);
+    struct pair *pair = master_pair_of(master, lane);
     const bool is_there = lane->state == PSD_NODE_RUNNING && !master->server[lane->rank].is_away;
 
     if (pair->is_promoting || lane->state == PSD_NODE_JOINED) {
@@ -287,9 +331,18 @@ go_on(struct master *master, uint64_t now_ns)
     } else if (pair->stage == PAIR_WHOLE && pair->copy.process == moving->process) {
         if (moving->is_copy) {
             finish(master, now_ns);
+        } else if (is_overdue(master, pair, now_ns)) {
+            pair->copy.is_broken = true; /* which ends the pair, and then the move */
+            snprintf(pair->copy.broken, sizeof(pair->copy.broken),
+                     "lane %u of server %u did not hand its place over in %d s: a round there "
+                     "does not end",
+                     lane->lane, lane->rank, GIVE_MS / 1000);
         } else {
             order(master, lane, now_ns);
         }
+    } else if (master_pair_has_copy(pair) && pair->target == 0 &&
+               pair->copy.process != moving->process) {
+        give_up(master, "the copy there was lost, and another server has one", now_ns);
     } else if (pair->stage == PAIR_NONE && pair->target == 0) {
         give_up(master,
                 pair->why[0] != '\0' ? pair->why : "that server is gone, or has no lane to spare",
@@ -368,9 +421,10 @@ master_moves_tick(struct master *master, uint64_t now_ns)
     }
     if (master->moving.is_active) {
         go_on(master, now_ns);
-    } else if (now_ns < master->moving.retry_ns) {
+    }
+    if (!master->moving.is_active && now_ns < master->moving.retry_ns) {
         master_wake_at(master, master->moving.retry_ns);
-    } else {
+    } else if (!master->moving.is_active) { /* at once: a checkpoint would be in its way */
         master->moving.is_stuck = false;
         plan_next(master, now_ns);
     }

@@ -79,17 +79,23 @@ master_room_fini(struct room *room)
     *room = (struct room){0};
 }
 
-/* What a copy of the lane may be made in: not the lane's own process, nor its machine, unless there is no
- * other. One that is to leave keeps it where no other had room. */
+/* Where a copy is looked for: first only in servers that stay, and on other machines. */
+struct search {
+    bool far;
+    bool staying;
+};
+
+/* What a copy of the lane may be made in: not the lane's own process, nor its machine, nor a server that is to
+ * leave, unless there is no other. One that is to leave keeps it where no other had room. */
 static bool
-may_hold(const struct session *session, const struct member *lane, bool far)
+may_hold(const struct session *session, const struct member *lane, struct search search)
 {
     const struct master *master = session->master;
 
     return session->hello.host != lane->process &&
-           (!master_is_leaving(master, session->hello.host) ||
-            master_pair_of(master, lane)->moves_failed > 0) &&
-           !(far && same_machine(session->hello.address, lane->address));
+           !(search.staying && master_is_leaving(master, session->hello.host) &&
+             master_pair_of(master, lane)->moves_failed == 0) &&
+           !(search.far && same_machine(session->hello.address, lane->address));
 }
 
 /* How far the server is behind the lane's own, on the ring. */
@@ -117,7 +123,8 @@ count_shares(const struct master *master, const struct member *lane,
 
 /* The server whose turn it is; PSI_SERVERS_MAX: there is none. */
 static uint32_t
-find_turn(const struct room *room, const struct master *master, const struct member *lane, bool far)
+find_turn(const struct room *room, const struct master *master, const struct member *lane,
+          struct search search)
 {
     bool is_candidate[PSI_SERVERS_MAX] = {false};
     uint32_t candidates = 0;
@@ -125,7 +132,7 @@ find_turn(const struct room *room, const struct master *master, const struct mem
     for (uint32_t i = 0; i < room->spares; i++) {
         const struct session *session = room->spare[i];
 
-        if (may_hold(session, lane, far) && !is_candidate[session->hello.rank]) {
+        if (may_hold(session, lane, search) && !is_candidate[session->hello.rank]) {
             is_candidate[session->hello.rank] = true;
             candidates++;
         }
@@ -167,10 +174,11 @@ is_better(const struct room *room, const struct master *master, const struct mem
 
 /* The place in `spare` of the best lane; UINT32_MAX: none will do. Lanes of one process are as good. */
 static uint32_t
-find_best(const struct room *room, const struct master *master, const struct member *lane, bool far)
+find_best(const struct room *room, const struct master *master, const struct member *lane,
+          struct search search)
 {
     const bool is_first = master_pair_of(master, lane)->number == 0;
-    const uint32_t turn = is_first ? find_turn(room, master, lane, far) : PSI_SERVERS_MAX;
+    const uint32_t turn = is_first ? find_turn(room, master, lane, search) : PSI_SERVERS_MAX;
     uint32_t best = UINT32_MAX;
     uint32_t share[PSI_SERVERS_MAX];
 
@@ -178,7 +186,7 @@ find_best(const struct room *room, const struct master *master, const struct mem
     for (uint32_t i = 0; i < room->spares; i++) {
         const struct session *session = room->spare[i];
 
-        if (!may_hold(session, lane, far)) {
+        if (!may_hold(session, lane, search)) {
             continue;
         }
         if (best == UINT32_MAX ||
@@ -207,11 +215,13 @@ master_room_forget(struct room *room, uint64_t life)
 struct session *
 master_room_take(struct room *room, const struct master *master, const struct member *lane)
 {
-    uint32_t best = find_best(room, master, lane, true);
+    static const struct search searches[] = {
+        {true, true}, {false, true}, {true, false}, {false, false}};
+    uint32_t best = UINT32_MAX;
     struct session *session;
 
-    if (best == UINT32_MAX) {
-        best = find_best(room, master, lane, false);
+    for (unsigned i = 0; i < sizeof(searches) / sizeof(searches[0]) && best == UINT32_MAX; i++) {
+        best = find_best(room, master, lane, searches[i]);
     }
     if (best == UINT32_MAX) {
         return NULL;

@@ -151,6 +151,7 @@ master_saving_fail(struct master *master, const char *text)
 
 /* ------------------------------------------------------------------------------- beginning --- */
 
+/* ... and stay where they are: a place that moves goes first. */
 static bool
 all_are_here(const struct master *master)
 {
@@ -159,7 +160,7 @@ all_are_here(const struct master *master)
             return false;
         }
     }
-    return master->change.stage == STAGE_IDLE && master->view.id > 0;
+    return master->change.stage == STAGE_IDLE && master->view.id > 0 && !master_place_moves(master);
 }
 
 /* Where files of that size lie is known now, whatever the step will be. */

@@ -185,6 +185,8 @@ struct moving {
     uint64_t process; /* ... and its number */
     bool is_copy;
     uint64_t began_ns;
+    uint64_t
+        passed_ns; /* a place that waits for a checkpoint waits no longer than that; 0: none did */
     uint64_t retry_ns; /* not active: the next one not before */
     bool is_stuck;     /* not active: what is to move cannot */
 };
@@ -818,6 +820,9 @@ void master_leaves_tick(struct master *master, uint64_t now_ns);
 
 /* A lane of that process which stands by, and is nobody's copy; NULL: there is none. */
 struct session *master_move_spare(const struct master *master, uint64_t process, uint64_t now_ns);
+
+/* No checkpoint begins meanwhile: it would be given up. */
+bool master_place_moves(const struct master *master);
 
 /* To a lane that was told to hand its place over, once more. */
 void master_move_send(const struct master *master, const struct member *lane);

@@ -113,6 +113,20 @@ def test_a_job_grows_and_shrinks(start, arguments, options):
     assert "2 servers came on the way, 2 left: 10 places moved" in job.stderr()
 
 
+def test_a_checkpoint_far_ahead_is_in_nobodys_way(start):
+    """If this fails, a job with --checkpoint_every Nsteps gives new servers nothing, and lets none leave, before the next
+    checkpoint, which may be hours ahead."""
+    job = train(start, "--max_servers=2", "--checkpoint", "saved", "--checkpoint_every", "1000000steps",
+                arguments=(*UPDATES, "--hold", "closing:gate"))
+    job.wait_for_output("step 8\n", 2)
+    assert scale(job, "--servers", 2).returncode == 0
+    wait_for_places(job, {0: 2, 1: 2})
+    assert scale(job, "--servers", 1).returncode == 0
+    wait_until_left(job, "server1")
+    (job.directory / "gate").touch()
+    assert job.wait(120) == 0, job.stdout() + job.stderr() + job.log("master").decode()
+
+
 @pytest.mark.all
 @pytest.mark.parametrize("arguments", [("--zoo", "--awkward", "--elements", 70_000), (*UPDATES, "--memory", "view"),
                                        (*UPDATES, "--split")], ids=["kinds", "values in place", "push, then pull"])
