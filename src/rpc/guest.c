@@ -98,6 +98,11 @@ psi_guest_speaks_as(const struct psi_guest *guest, uint32_t rank, const struct p
     if (frame->rank == rank && psi_view_admits(view, &stamp, since)) {
         return PSD_OK;
     }
+    if (frame->rank == rank && frame->view < since && psi_view_admits(view, &stamp, 0)) {
+        /* The place was here before, went, and came back: it knows the first of these views alone. */
+        return psi_fail(err, PSD_ERR_STATE, "%s of view %u; the place is here since view %u",
+                        psi_frame_type_name(frame->type), frame->view, since);
+    }
     return psi_fail(err, PSD_ERR_PROTOCOL,
                     "%s as worker %u incarnation %u, met as worker %u in view %u; its view is %u",
                     psi_frame_type_name(frame->type), frame->rank, frame->incarnation, rank,
