@@ -199,18 +199,18 @@ test_addresses_are_bounded(void **state)
     const struct psi_row_policy any = {.admit_after = 1};
     struct sparse *by_rows = create_place(&spec, &few, 0, 1, 0);
     struct sparse *by_bytes = create_place(&spec, &any, 0, 1, 64 << 20);
-    const char *end = by_bytes->pool.base + by_bytes->pool.reserved;
+    const char *end = by_bytes->pool.slabs.base + by_bytes->pool.slabs.reserved;
     static const float gradient[WIDTH];
     const uint64_t id = 1;
 
     (void)state;
-    assert_in_range(by_rows->pool.reserved, 1, 1000 * by_rows->pool.row_bytes + ROW_SLAB_BYTES);
-    assert_in_range(by_bytes->pool.reserved, 64 << 20, (64 << 20) + ROW_SLAB_BYTES);
+    assert_in_range(by_rows->pool.slabs.reserved, 1, 1000 * by_rows->pool.row_bytes + SLAB_BYTES);
+    assert_in_range(by_bytes->pool.slabs.reserved, 64 << 20, (64 << 20) + SLAB_BYTES);
     assert_int_equal(bed_apply(by_bytes, &id, gradient, 1, 0).created, 1);
-    assert_true(is_writable(by_bytes->pool.base));
+    assert_true(is_writable(by_bytes->pool.slabs.base));
     assert_false(is_writable(end - 1));
     assert_true(sparse_touch_ahead(by_bytes, 4 << 20) > 0);
-    assert_true(is_writable(by_bytes->pool.base + (4 << 20) - 1));
+    assert_true(is_writable(by_bytes->pool.slabs.base + (4 << 20) - 1));
     assert_false(is_writable(end - 1));
     sparse_destroy(by_rows);
     sparse_destroy(by_bytes);

@@ -12,6 +12,9 @@
 #include "store/sparse/room.h"
 #include "store/sparse/state.h"
 
+/* Indexes are touched ahead by this part of what rows are. */
+enum { INDEX_SHARE = 16 };
+
 static uint64_t
 smaller(uint64_t a, uint64_t b)
 {
@@ -64,6 +67,9 @@ sparse_create(const struct sparse_layout *layout, struct sparse **store_p, struc
             ROW_HEAD_BYTES + (store->width + store->states) * (uint32_t)sizeof(float);
         status = row_pool_init(&store->pool, store->pool.row_bytes, rows_that_fit(store), err);
     }
+    if (status == PSD_OK) {
+        status = index_memory_init(&store->indexes, store->pool.row_max, buckets, err);
+    }
     if (status != PSD_OK) {
         sparse_destroy(store);
         return status;
@@ -76,10 +82,10 @@ void
 sparse_destroy(struct sparse *store)
 {
     for (size_t i = 0; i < (size_t)1 << store->bits; i++) {
-        row_index_fini(&store->buckets[i].index);
         free(store->buckets[i].counters);
     }
     row_pool_fini(&store->pool);
+    index_memory_fini(&store->indexes);
     free(store->candidates);
     free(store->work);
     free(store);
@@ -95,10 +101,11 @@ sparse_memory(const struct sparse *store, struct sparse_memory *memory_p)
     *memory_p = (struct sparse_memory){
         .rows = store->rows,
         .row_bytes = store->pool.row_bytes,
-        .slab_bytes = store->pool.slab_bytes,
+        .slab_bytes = slabs_taken(&store->pool.slabs),
         .index_bytes = store->index_bytes,
         .counter_bytes = store->counter_bytes,
-        .other_bytes = total - store->pool.slab_bytes - store->index_bytes - store->counter_bytes,
+        .other_bytes =
+            total - slabs_taken(&store->pool.slabs) - store->index_bytes - store->counter_bytes,
         .total_bytes = total,
         .longest_growth_ns = store->longest_growth_ns,
     };
@@ -107,7 +114,8 @@ sparse_memory(const struct sparse *store, struct sparse_memory *memory_p)
 uint64_t
 sparse_touch_ahead(struct sparse *store, uint64_t bytes)
 {
-    return row_pool_touch_ahead(&store->pool, bytes);
+    (void)slabs_touch_ahead(&store->indexes.slabs, bytes / INDEX_SHARE);
+    return slabs_touch_ahead(&store->pool.slabs, bytes);
 }
 
 psd_status

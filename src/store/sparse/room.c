@@ -23,7 +23,8 @@ enum { AHEAD = 4, AT_ONCE = 16 }; /* groups fetched ahead; the oldest 16th of a 
 uint64_t
 room_bytes(const struct sparse *store)
 {
-    return store->pool.slab_bytes + store->index_bytes + store->counter_bytes + sizeof(*store) +
+    return slabs_taken(&store->pool.slabs) + slabs_taken(&store->indexes.slabs) +
+           index_memory_hole_bytes(&store->indexes) + store->counter_bytes + sizeof(*store) +
            (sizeof(struct bucket) << store->bits) + store->width * sizeof(float) +
            store->candidates_max * sizeof(struct candidate);
 }
@@ -183,12 +184,12 @@ has_memory(const struct sparse *store, uint64_t bytes)
 
 /* While it grows an index is there twice. */
 static bool
-grow_index(struct sparse *store, struct bucket *bucket)
+grow_index(struct sparse *store, struct bucket *bucket, uint64_t bytes)
 {
     const uint64_t before = row_index_bytes(&bucket->index);
-    const uint64_t bytes = row_index_next_bytes(&bucket->index);
 
-    if (!has_memory(store, bytes) || !row_index_grow(&bucket->index, &store->pool, store->bits)) {
+    if (!has_memory(store, index_memory_wants(&store->indexes, bytes)) ||
+        !row_index_grow(&bucket->index, bytes, &store->indexes, &store->pool, store->bits)) {
         return false;
     }
     store->index_bytes += bytes - before;
@@ -200,7 +201,7 @@ static bool
 grow_pool(struct sparse *store)
 {
     while (row_pool_spare(&store->pool) == 0) {
-        const uint64_t bytes = row_pool_next_slab(&store->pool);
+        const uint64_t bytes = slabs_next(&store->pool.slabs);
 
         if (bytes == 0 || !has_memory(store, bytes) || !row_pool_grow(&store->pool)) {
             return false;
@@ -212,19 +213,20 @@ grow_pool(struct sparse *store)
 static bool
 grow(struct sparse *store, struct bucket *bucket)
 {
-    const bool index = row_index_next_bytes(&bucket->index) > 0;
+    const uint64_t index_bytes =
+        row_index_next_bytes(&bucket->index, (uint32_t)(bucket - store->buckets));
     bool done = true;
     uint64_t begun;
 
-    if (!index && row_pool_spare(&store->pool) > 0) {
+    if (index_bytes == 0 && row_pool_spare(&store->pool) > 0) {
         return true;
     }
-    begun = psi_monotonic_ns();
-    if (index) {
-        done = grow_index(store, bucket);
+    begun = psi_thread_cpu_ns();
+    if (index_bytes > 0) {
+        done = grow_index(store, bucket, index_bytes);
     }
     done = done && grow_pool(store);
-    store->growth_ns += psi_monotonic_ns() - begun;
+    store->growth_ns += psi_thread_cpu_ns() - begun;
     return done;
 }
 
@@ -310,5 +312,5 @@ room_clear(struct sparse *store, struct bucket *bucket)
     each_row(store, bucket, give_slot, &store->pool);
     store->rows -= bucket->index.rows;
     store->index_bytes -= row_index_bytes(&bucket->index);
-    row_index_fini(&bucket->index);
+    row_index_fini(&bucket->index, &store->indexes);
 }

@@ -7,8 +7,9 @@
  * end. A full group passes rows on to the next one and counts how many it has passed: a search ends
  * where nothing was passed, and a row that goes leaves nothing behind.
  *
- * An index grows by a quarter, so that at least two thirds of it are used: 8 bytes per row at most
- * once there are a few dozen.
+ * An index grows by a quarter at most, so that at least two thirds of it are used: 8 bytes per row at
+ * most once there are a few dozen. By how much less follows from the bucket: mixed ids fill all
+ * buckets alike, and without it their indexes would all grow within the same few pushes.
  *
  * Thread: owned by the store.
  *
@@ -22,6 +23,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "store/sparse/index_memory.h"
 #include "store/sparse/row_pool.h"
 
 #if defined(__SSE2__)
@@ -47,7 +49,8 @@ struct row_index {
     uint32_t rows;
 };
 
-void row_index_fini(struct row_index *index);
+/* Gives its memory back. */
+void row_index_fini(struct row_index *index, struct index_memory *memory);
 
 static inline uint64_t
 row_index_bytes(const struct row_index *index)
@@ -55,13 +58,15 @@ row_index_bytes(const struct row_index *index)
     return (uint64_t)index->group_count * GROUP_BYTES;
 }
 
-/* Bytes that the index has after the next row came, if it has to grow for it; else 0. */
-uint64_t row_index_next_bytes(const struct row_index *index);
+/* Bytes that the index of this bucket has after the next row came, if it has to grow for it; else
+ * 0. */
+uint64_t row_index_next_bytes(const struct row_index *index, uint32_t bucket);
 
-/* Grows. `key` here and below is a mixed id, of a bucket of 2^bits. false: no memory. */
-bool row_index_grow(struct row_index *index, const struct row_pool *pool, uint32_t bits);
+/* Grows to these. `key` here and below is a mixed id, of a bucket of 2^bits. false: no memory. */
+bool row_index_grow(struct row_index *index, uint64_t bytes, struct index_memory *memory,
+                    const struct row_pool *pool, uint32_t bits);
 
-/* A row that is not there yet; row_index_next_bytes() is 0. */
+/* A row that is not there yet, for which the index need not grow. */
 void row_index_add(struct row_index *index, uint32_t bits, uint64_t key, uint32_t slot);
 
 /* A row that is there. */

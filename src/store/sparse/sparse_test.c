@@ -409,17 +409,21 @@ test_removed_rows_leave_nothing(void **state)
 {
     enum { ROWS = 2000 };
     struct row_index index = {0};
+    struct index_memory memory;
     struct row_pool pool;
     uint32_t slots[ROWS];
 
     (void)state;
     assert_int_equal(row_pool_init(&pool, ROW_HEAD_BYTES, ROWS, NULL), PSD_OK);
+    assert_int_equal(index_memory_init(&memory, ROWS, 1, NULL), PSD_OK);
     for (uint64_t id = 0; id < ROWS; id++) {
+        const uint64_t bytes = row_index_next_bytes(&index, 0);
+
         if (row_pool_spare(&pool) == 0) {
             row_pool_grow(&pool);
         }
-        if (row_index_next_bytes(&index) > 0) {
-            assert_true(row_index_grow(&index, &pool, BITS));
+        if (bytes > 0) {
+            assert_true(row_index_grow(&index, bytes, &memory, &pool, BITS));
         }
         slots[id] = row_pool_take(&pool);
         row_at(&pool, slots[id])->id = id;
@@ -433,7 +437,9 @@ test_removed_rows_leave_nothing(void **state)
         assert_int_equal(index.groups[i].passed, 0);
         assert_int_equal(group_match(&index.groups[i], 0), (1u << GROUP_SLOTS) - 1);
     }
-    row_index_fini(&index);
+    row_index_fini(&index, &memory);
+    assert_int_equal(memory.end, 0);
+    index_memory_fini(&memory);
     row_pool_fini(&pool);
 }
 

@@ -25,7 +25,7 @@ struct candidate {
     uint32_t slot;
 };
 
-/* Thread: owned by its lane, but for what pool.c says. */
+/* Thread: owned by its lane, but for what slabs.h says. */
 struct sparse {
     const struct psi_spec *spec;
     struct psi_row_policy policy;
@@ -36,7 +36,7 @@ struct sparse {
     uint64_t rows_max;   /* of the lane's buckets together; UINT64_MAX: no bound but memory */
     uint64_t memory_max; /* UINT64_MAX: none */
     uint64_t rows;
-    uint64_t index_bytes;
+    uint64_t index_bytes; /* in use */
     uint64_t counter_bytes;
     uint64_t step;   /* of the last change or close */
     uint64_t closed; /* 1 + the last step that was closed; 0: none */
@@ -46,6 +46,7 @@ struct sparse {
     struct candidate *candidates;
     size_t candidates_max;
     struct row_pool pool;
+    struct index_memory indexes;
     struct bucket buckets[];
 };
 
