@@ -8,6 +8,7 @@
 
 #include <psd/psd.h>
 
+#include "rows_worker.h"
 #include "team.h"
 #include "tensor.h"
 
@@ -44,6 +45,8 @@ struct worker {
 
     struct measured *measured; /* of this order */
     uint64_t flags;
+
+    struct rows_worker rows;
 };
 
 /* The arguments of a table that holds what this one holds. The rule is not among them. */

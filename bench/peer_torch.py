@@ -30,7 +30,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import rpc
 
-ORDER = struct.Struct("=4Q")
+ORDER = struct.Struct("=7Q")
 ANSWER = struct.Struct("=9Qi508s")
 TOUCH, BACKWARD = 1 << 0, 1 << 10
 PARTS_MAX = 192
@@ -266,7 +266,7 @@ class Follower:
 
     def follow(self):
         while message := self.control.recv(ORDER.size):
-            _, flags, size, rounds = ORDER.unpack(message)
+            _, flags, size, rounds, *_ = ORDER.unpack(message)
             status, text, times = 0, b"", (0,) * 6
             try:
                 times = self.run(size // 4, rounds, bool(flags & TOUCH), bool(flags & BACKWARD))

@@ -20,9 +20,8 @@ static const char script[] = BENCH_ROOT "/bench/peer_torch.py";
 
 enum { WORDS_MAX = 24, NAME_MAX_BYTES = 64 };
 
-/* A file that was built beside this program. */
-static void
-beside(const char *name, char path[PATH_MAX])
+void
+peer_beside(const char *name, char path[PATH_MAX])
 {
     char own[PATH_MAX] = "";
     char *slash;
@@ -34,8 +33,8 @@ beside(const char *name, char path[PATH_MAX])
     snprintf(path, PATH_MAX, "%.*s/%.32s", slash != NULL ? (int)(slash - own) : 0, own, name);
 }
 
-static bool
-is_on_path(const char *program)
+bool
+peer_is_on_path(const char *program)
 {
     char list[4096];
     char *rest = NULL;
@@ -58,8 +57,8 @@ peer_missing(enum subject peer)
     char path[PATH_MAX];
 
     if (subject_about(peer)->kind == KIND_MPI) {
-        beside("peer_mpi", path);
-        if (access(path, X_OK) != 0 || !is_on_path("mpirun")) {
+        peer_beside("peer_mpi", path);
+        if (access(path, X_OK) != 0 || !peer_is_on_path("mpirun")) {
             return "OpenMPI is not installed: make bench-peers";
         }
     } else if (access(python, X_OK) != 0) {
@@ -79,7 +78,7 @@ start_mpi(const struct subject_about *about, uint32_t workers, struct group *gro
     const char *words[WORDS_MAX] = {"mpirun", "--allow-run-as-root", "-n", count};
     size_t used = 4;
 
-    beside("peer_mpi", program);
+    peer_beside("peer_mpi", program);
     snprintf(count, sizeof(count), "%u", workers);
     if (workers > psi_usable_cores()) {
         words[used++] = "--oversubscribe"; /* or it would refuse */
@@ -114,7 +113,7 @@ start_torch(const struct subject_about *about, uint32_t workers, struct group *g
     char count[16];
     psd_status status = PSD_OK;
 
-    beside("libpeer_tensor.so", library);
+    peer_beside("libpeer_tensor.so", library);
     snprintf(store, sizeof(store), "%s/store", group->directory);
     snprintf(count, sizeof(count), "%u", workers);
     for (uint32_t rank = 0; rank < workers + rpc && status == PSD_OK; rank++) {
@@ -141,7 +140,7 @@ peer_start(enum subject peer, uint32_t workers, struct group *group_p, struct ps
         return status;
     }
     group_p->restless = about->kind == KIND_RPC;
-    beside("libcongestion.so", library);
+    peer_beside("libcongestion.so", library);
     snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", library);
     status = about->kind == KIND_MPI ? start_mpi(about, workers, group_p, environment, err)
                                      : start_torch(about, workers, group_p, environment, err);

@@ -17,6 +17,7 @@
 #include "shard/bucket.h"
 #include "sparse_ceiling.h"
 #include "sparse_growth.h"
+#include "sparse_jobs.h"
 #include "store/sparse/sparse.h"
 #include "table/rule_args.h"
 #include "timer.h"
@@ -294,6 +295,9 @@ sparse_store_run(const struct bench_options *options, FILE *lines, struct psd_er
         status = options->quick && i > 0
                      ? PSD_OK
                      : measure_rows(options->quick ? 100000 : sizes[i], options, lines, err);
+    }
+    if (status == PSD_OK) {
+        status = sparse_jobs_run(options, lines, err);
     }
     if (status == PSD_OK && options->large) {
         status = sparse_growth_run(50000000, lines, err);

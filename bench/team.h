@@ -26,6 +26,7 @@ enum team_verb {
     TEAM_RUN = 1,    /* `rounds` push_pulls, timed and then checked */
     TEAM_URGENT = 2, /* one push_pull of 4 KiB while one of `bytes` is in flight, timed */
     TEAM_MEET = 3,   /* a barrier */
+    TEAM_ROWS = 4,   /* `rounds` batches of rows (rows.h), timed and checked; 0: they are made */
 };
 
 /* How. Subjects ignore what does not concern them. */
@@ -42,6 +43,11 @@ enum team_flag {
     TEAM_TENSORS = 1u << 9,  /* the tensors of the model of `bytes` (models.h), each by itself */
     TEAM_BACKWARD =
         1u << 10, /* ... each when backward has made it; timed is what that adds to backward */
+    TEAM_LOOKUP = 1u << 11, /* TEAM_ROWS: rows are looked up ... */
+    TEAM_PUSH = 1u << 12,   /* ... their gradients are pushed; or both in one message */
+    TEAM_ZIPF = 1u << 13,   /* few ids come often; else all alike */
+    TEAM_NEW = 1u << 14,    /* each id comes once: rows are created */
+    TEAM_EVICT = 1u << 15,  /* ... and as many old ones go */
 };
 
 struct team_order {
@@ -49,6 +55,9 @@ struct team_order {
     uint64_t flags;
     uint64_t bytes; /* of the tensor in f32; a multiple of 4 */
     uint64_t rounds;
+    uint64_t ids;   /* TEAM_ROWS: rows of the table, */
+    uint64_t width; /* numbers of each, */
+    uint64_t batch; /* ids of a round and worker */
 };
 
 /* What following an order took. */
@@ -69,7 +78,7 @@ struct team_answer {
     struct psd_error error;
 };
 
-static_assert(sizeof(struct team_order) == 4 * 8, "peer_torch.py knows it");
+static_assert(sizeof(struct team_order) == 7 * 8, "peer_torch.py knows it");
 static_assert(sizeof(struct team_answer) == 9 * 8 + 512, "peer_torch.py knows it");
 
 /* Thread: owned by the runner. */

@@ -137,6 +137,9 @@ follow(void *owner, const struct team_order *order, struct team_times *times, st
     if (order->verb == TEAM_MEET) {
         return gather(worker, err);
     }
+    if (order->verb == TEAM_ROWS) {
+        return rows_worker_follow(&worker->rows, order, times, err);
+    }
     status = measured_memory(worker, &worker->memory, order->bytes, err);
     worker->flags = order->flags;
     if (status == PSD_OK) {
@@ -167,6 +170,7 @@ worker_run(const char *control, struct psd_error *err)
     if (psd_size(worker->context) > 1) {
         process_bind(psd_rank(worker->context)); /* as the ceilings are, and OpenMPI's ranks */
     }
+    worker->rows.context = worker->context;
     status = group_call(control, &fd, err);
     if (status == PSD_OK) {
         status = team_follow(fd, follow, worker, err);
@@ -174,6 +178,7 @@ worker_run(const char *control, struct psd_error *err)
     }
     measured_drop_memory(worker, &worker->memory);
     measured_drop_memory(worker, &worker->urgent_memory);
+    rows_worker_fini(&worker->rows);
     if (status == PSD_OK) {
         status = measured_heard(psd_close(worker->context), err);
     } else {
