@@ -17,7 +17,7 @@ test-output: RUNS ?= 1000
 test-faults flakes: RUNS ?= 10
 elastic-runs: RUNS ?= 200
 
-.PHONY: all help setup setup-test setup-frameworks build build-prove demo quick test test-all test-output test-faults test-ssh prove elastic-runs flakes bench bench-suite bench-peers fuzz sim models install wheel format clean
+.PHONY: all help setup setup-test setup-frameworks build build-prove demo quick test test-all test-output test-faults test-ssh prove elastic-runs flakes bench bench-suite bench-sparse bench-peers fuzz sim models install wheel format clean
 
 all: setup build
 
@@ -36,7 +36,8 @@ help:
 	@echo "make setup-frameworks  PyTorch, TensorFlow and JAX for the tests and examples, into .venv-frameworks"
 	@echo "make bench     speed and latency beside the ceilings and the peers, about 10 minutes"
 	@echo "make bench-suite  only what the project's targets name, each with its target"
-	@echo "make bench-peers  install the peers: OpenMPI, PyTorch"
+	@echo "make bench-sparse  rows of sparse tables beside C, Redis, memcached and PyTorch; LARGE=1 for 10 and 50 million rows"
+	@echo "make bench-peers  install the peers: OpenMPI, Redis, memcached, PyTorch"
 	@echo "make sim       the simulator, SEEDS=$(SEEDS) seeds"
 	@echo "make models    every state of the models of fail-over, and every bug planted in them; ONLY=sum for a part; goes on where it stopped"
 	@echo "make fuzz      every fuzz target for SECONDS_EACH=$(SECONDS_EACH), and coverage of the decoders"
@@ -115,6 +116,15 @@ bench: setup build
 bench-suite: setup build
 	bin/psd_bench suite
 	@bench/shaped.sh
+
+bench-sparse: setup build
+	bin/psd_bench $(if $(LARGE),--large) --json bench/results/sparse.jsonl sparse
+	@if [ -x .venv-frameworks/bin/python ]; then \
+	    .venv-frameworks/bin/python bench/torch_sparse.py --json bench/results/sparse.jsonl; \
+	else \
+	    echo "skipped: PyTorch is not installed: make bench-peers"; \
+	fi
+	@python3 bench/plot_sparse.py bench/results/sparse.jsonl
 
 bench-peers:
 	@tools/setup.sh peers

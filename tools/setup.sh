@@ -6,7 +6,7 @@
 #   tools/setup.sh frameworks   PyTorch, TensorFlow, JAX and what is built on them, in .venv-frameworks; exit code 4 where
 #                          they cannot be had, and their tests are skipped
 #   tools/setup.sh models  spin and a compiler, for the models of tests/models; exit code 4 where spin cannot be had
-#   tools/setup.sh peers   what psd_bench is compared with: OpenMPI, and the frameworks
+#   tools/setup.sh peers   what psd_bench is compared with: OpenMPI, Redis, memcached, and the frameworks
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,7 +20,7 @@ if [ "${1:-build}" = test ]; then
            podman runc netavark aardvark-dns conmon busybox-static uidmap iptables
            chromium chromium-driver fonts-dejavu-core)
 elif [ "${1:-build}" = peers ]; then
-    want+=(libopenmpi-dev openmpi-bin python3 python3-venv iproute2)
+    want+=(libopenmpi-dev openmpi-bin python3 python3-venv iproute2 redis-server memcached)
 elif [ "${1:-build}" = models ]; then
     want=(gcc libc6-dev python3 spin)
     # A spin that somebody built is as good as Debian's.

@@ -82,6 +82,40 @@ def test_peers_that_are_not_installed_are_skipped():
     assert "push_pull, in place" in done.stdout
 
 
+def test_sparse_tables(tmp_path):
+    """If this fails, psd_bench sparse measures no job or checks none, needs caches that are not installed, or its charts
+    cannot be read."""
+    path = tmp_path / "sparse.jsonl"
+    done = run_bench("--quick", "--json", path, "sparse", environment={"PATH": "/nonexistent"})
+    assert done.returncode == 0, done.stderr
+    for missing in ("Redis", "memcached"):
+        assert f"skipped: {missing} is not installed: make bench-peers" in done.stdout
+    figures = [json.loads(line) for line in path.read_text().splitlines()]
+    jobs = [line for line in figures if line["name"].startswith("sparse job: ")]
+    assert {line["transport"] for line in jobs} == {"shm", "tcp"}
+    assert {line["name"].split(": ")[1] for line in jobs} >= {
+        "lookup", "push", "push and lookup", "lookup, zipf", "push and lookup, zipf", "push, new ids", "push, new ids for old"}
+    assert {line["width"] for line in jobs} == {1, 16, 64, 256, 4096}
+    assert all(line["value"] > 0 for line in figures)
+    assert all(line["ratio"] > 0 for line in figures if line.get("reference_name"))
+    subprocess.run([sys.executable, BENCH / "plot_sparse.py", path, tmp_path], check=True, capture_output=True, timeout=120)
+    for name in ("sparse_speed", "sparse_ratio"):
+        root = xml.parse(tmp_path / f"{name}.svg").getroot()
+        assert len(root.findall(".//{http://www.w3.org/2000/svg}rect")) > 5, name
+
+
+@pytest.mark.skipif(not (shutil.which("redis-server") and shutil.which("memcached")),
+                    reason="Redis or memcached is not installed: make bench-peers")
+def test_sparse_tables_beside_caches(tmp_path):
+    """If this fails, nobody can compare sparse tables with Redis and memcached, or a cache gave other rows than were stored."""
+    path = tmp_path / "sparse.jsonl"
+    done = run_bench("--quick", "--json", path, "sparse")
+    assert done.returncode == 0, done.stderr
+    figures = [json.loads(line) for line in path.read_text().splitlines()]
+    beside = {(line["reference_name"], line["transport"]) for line in figures if line["name"] == "sparse job: lookup"}
+    assert beside >= {(name, transport) for name in ("Redis", "memcached") for transport in ("shm", "tcp")}
+
+
 def test_workers_by_another_launcher(tmp_path):
     """If this fails, jobs that psd_run does not start cannot be measured."""
     launch = f"{program('psd_run')} -o {tmp_path} --workers 1 --servers 1 --pass env -- " \

@@ -500,6 +500,17 @@ def test_overhead_is_measured(tmp_path):
 
 
 @pytest.mark.all
+def test_a_sparse_step_is_measured(tmp_path):
+    """If this fails, the benchmark of the click-through step measures nothing, or one of the three computes something else."""
+    done = run(tmp_path, sys.executable, TREE / "bench" / "torch_sparse.py", "--rows=5000", "--batch=64", "--steps=3",
+               "--repeat=1", f"--json={tmp_path}/lines")
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = [json.loads(line) for line in (tmp_path / "lines").read_text().splitlines()]
+    assert [line["reference_name"] for line in figures] == ["torch, 1 process", "DDP over gloo, 2 processes"]
+    assert all(line["ratio"] > 0 for line in figures)
+
+
+@pytest.mark.all
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 def test_overlap_is_measured(tmp_path):
     """If this fails, the benchmark of the overlap measures nothing."""
