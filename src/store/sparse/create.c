@@ -107,6 +107,9 @@ sparse_memory(const struct sparse *store, struct sparse_memory *memory_p)
         .other_bytes =
             total - slabs_taken(&store->pool.slabs) - store->index_bytes - store->counter_bytes,
         .total_bytes = total,
+        .spare_bytes = store->memory_max == UINT64_MAX ? UINT64_MAX
+                       : total < store->memory_max     ? store->memory_max - total
+                                                       : 0,
         .longest_growth_ns = store->longest_growth_ns,
     };
 }

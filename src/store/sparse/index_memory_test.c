@@ -3,6 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "base/monotonic.h"
+#include "store/sparse/ahead.h"
 #include "store/sparse/index_memory.h"
 #include "store/sparse/sparse_bed.h"
 #include "store/sparse/state.h"
@@ -186,6 +189,69 @@ test_slabs_that_are_ready(void **state)
     slabs_fini(&slabs);
 }
 
+enum { GROWING_BATCH = 2000, GROWING_WIDTH = 64 };
+
+/* Makes so many rows. */
+static void
+grow(struct sparse *store, uint64_t first, uint64_t rows)
+{
+    static const float gradients[GROWING_BATCH][GROWING_WIDTH];
+    static uint64_t ids[GROWING_BATCH];
+
+    for (uint64_t done = 0; done < rows; done += GROWING_BATCH) {
+        for (uint64_t i = 0; i < GROWING_BATCH; i++) {
+            ids[i] = first + done + i;
+        }
+        bed_sort(ids, GROWING_BATCH);
+        assert_int_equal(bed_apply(store, ids, gradients[0], GROWING_BATCH, 0).created,
+                         GROWING_BATCH);
+    }
+}
+
+static uint64_t
+bytes_ahead(const struct sparse *store)
+{
+    const struct slabs *slabs = &store->pool.slabs;
+    const uint64_t ahead = atomic_load(&slabs->ahead);
+
+    return ahead > slabs_taken(slabs) ? ahead - slabs_taken(slabs) : 0;
+}
+
+/* If this fails, a large table's lane waits for the kernel whenever the table grows, a small one has
+ * a thread, or more is touched than the table may have. */
+static void
+test_a_large_table_has_memory_touched_ahead(void **state)
+{
+    const struct psi_spec spec = bed_spec(PSD_RULE_ADAGRAD, GROWING_WIDTH);
+    struct psi_row_policy policy = {0};
+    struct sparse *store = bed_create(&spec, &policy, 10);
+    struct ahead *ahead = ahead_create(store);
+    const uint64_t until_ns = psi_monotonic_ns() + UINT64_C(30000000000);
+    struct sparse_memory memory;
+
+    (void)state;
+    assert_non_null(ahead);
+    grow(store, 0, 10000); /* 5 MB */
+    ahead_note(ahead);
+    assert_int_equal(bytes_ahead(store), 0);
+    grow(store, 10000, 50000); /* 32 MB */
+    while (bytes_ahead(store) < 3 << 20 && psi_monotonic_ns() < until_ns) {
+        ahead_note(ahead);
+        sched_yield();
+    }
+    assert_in_range(bytes_ahead(store), 3 << 20, 8 << 20);
+    sparse_memory(store, &memory);
+    store->memory_max = memory.total_bytes; /* there is nothing left */
+    ahead_note(ahead);
+    ahead_destroy(ahead);
+    ahead = ahead_create(store);
+    atomic_store(&store->pool.slabs.ahead, 0);
+    ahead_note(ahead);
+    ahead_destroy(ahead);
+    assert_int_equal(bytes_ahead(store), 0);
+    sparse_destroy(store);
+}
+
 int
 main(void)
 {
@@ -195,6 +261,7 @@ main(void)
         cmocka_unit_test(test_what_it_wants_is_what_it_takes),
         cmocka_unit_test(test_indexes_grow_at_different_times),
         cmocka_unit_test(test_slabs_that_are_ready),
+        cmocka_unit_test(test_a_large_table_has_memory_touched_ahead),
     };
 
     return cmocka_run_group_tests_name("store_sparse_index_memory", tests, NULL, NULL);

@@ -15,6 +15,7 @@
 #include "base/fail.h"
 #include "shard/bucket.h"
 #include "store/merge.h"
+#include "store/sparse/ahead.h"
 #include "store/sparse/sparse.h"
 #include "store/sum.h"
 
@@ -32,6 +33,7 @@ struct sparse_table {
     enum kernel_level level;
     size_t row_bytes;
     struct sparse *rows;
+    struct ahead *ahead;
     struct psi_merge merge;
     struct psi_row_list *lists; /* one for each leaf that there ever were */
     uint32_t list_capacity;
@@ -62,6 +64,7 @@ sparse_table_destroy(struct store *store)
 {
     struct sparse_table *table = (struct sparse_table *)store;
 
+    ahead_destroy(table->ahead);
     sparse_destroy(table->rows);
     psi_merge_fini(&table->merge);
     free(table->lists);
@@ -102,6 +105,12 @@ sparse_table_create(const struct store_layout *layout, struct store **store_p,
     if (status != PSD_OK) {
         free(table);
         return status;
+    }
+    table->ahead = ahead_create(table->rows);
+    if (table->ahead == NULL) {
+        sparse_destroy(table->rows);
+        free(table);
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory", layout->spec->name);
     }
     count_bytes(table);
     *store_p = &table->store;
@@ -271,6 +280,7 @@ sparse_table_apply(struct store *store, uint64_t chunk, const struct store_chang
     result = change_rows(table, change);
     table->current = change->to;
     count_bytes(table);
+    ahead_note(table->ahead);
     return result;
 }
 

@@ -59,6 +59,7 @@ struct sparse_memory {
     uint64_t counter_bytes; /* of admission */
     uint64_t other_bytes;   /* the buckets themselves, scratch */
     uint64_t total_bytes;
+    uint64_t spare_bytes; /* that it may take before memory_max; UINT64_MAX: no bound */
     uint64_t
         longest_growth_ns; /* processor time of one call for touching slabs and growing indexes */
 };
