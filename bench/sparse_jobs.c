@@ -31,6 +31,7 @@ struct work {
 enum {
     PLAIN = 1 << ROW_PEER_PLAIN,
     CACHES = 1 << ROW_PEER_REDIS | 1 << ROW_PEER_MEMCACHED,
+    MANY = 1000000,
     FEW = 32768,       /* rows that are wide */
     KEPT = 256 * 1024, /* rows of a table from which the oldest go */
 };
@@ -302,6 +303,16 @@ measure(struct field *field, const struct work *work, struct psd_error *err)
     return status;
 }
 
+/* Of large tables there is memory for two, in jobs of one kind. */
+static uint64_t
+rows_of(const struct stage *stage, const struct bench_options *options)
+{
+    if (options->quick) {
+        return 65536;
+    }
+    return options->large && stage->workers == 2 && stage->servers == 1 ? 10 * MANY : MANY;
+}
+
 static psd_status
 run_stage(const struct stage *stage, const struct bench_options *options, FILE *lines,
           struct psd_error *err)
@@ -311,9 +322,7 @@ run_stage(const struct stage *stage, const struct bench_options *options, FILE *
         .stage = stage,
         .options = options,
         .lines = lines,
-        .ids = options->quick                                                 ? 65536
-               : options->large && stage->workers == 2 && stage->servers == 1 ? 10000000
-                                                                              : 1000000,
+        .ids = rows_of(stage, options),
     };
     psd_status status = start_players(&field, err);
 
@@ -321,7 +330,7 @@ run_stage(const struct stage *stage, const struct bench_options *options, FILE *
         status = measure(&field, &main_works[i], err);
     }
     if (options->large) { /* there is no memory for all of them with so many */
-        field.ids = 1000000;
+        field.ids = MANY;
     }
     for (size_t i = 0; i < others && stage->others && status == PSD_OK; i++) {
         status = measure(&field, &other_works[i], err);
