@@ -10,7 +10,8 @@
 
 #include <psd/status.h>
 
-/* Without and with the thread that touches memory ahead (store/sparse/ahead.h). 50 million rows take 8 GB and minutes. */
+/* Without and with the thread that touches memory ahead (store/sparse/ahead.h). 50 million rows take
+ * 8 GB and minutes. */
 psd_status sparse_growth_run(size_t rows, FILE *lines, struct psd_error *err);
 
 #endif

@@ -59,16 +59,16 @@ struct sparse_memory {
     uint64_t counter_bytes; /* of admission */
     uint64_t other_bytes;   /* the buckets themselves, scratch */
     uint64_t total_bytes;
-    uint64_t spare_bytes; /* that it may take before memory_max; UINT64_MAX: no bound */
-    uint64_t
-        longest_growth_ns; /* processor time of one call for touching slabs and growing indexes */
+    uint64_t spare_bytes;       /* that it may take before memory_max; UINT64_MAX: no bound */
+    uint64_t longest_growth_ns; /* processor time of one call, for slabs and indexes that grow */
 };
 
 void sparse_memory(const struct sparse *store, struct sparse_memory *memory_p);
 
-/* Touches the next so many bytes for rows, and some for their indexes, so that the lane need not wait for the kernel when it
- * takes them. Changes nothing that the lane sees: any thread may call it, one at a time, from
- * sparse_create() to sparse_destroy(). Returns how many bytes are touched that no row has. */
+/* Touches the next so many bytes for rows, and some for their indexes, so that the lane need not wait
+ * for the kernel when it takes them. Changes nothing that the lane sees: any thread may call it, one
+ * at a time, from sparse_create() to sparse_destroy(). Returns how many bytes are touched that no row
+ * has. */
 uint64_t sparse_touch_ahead(struct sparse *store, uint64_t bytes);
 
 /* ---- Ids ---- */
