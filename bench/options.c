@@ -32,7 +32,7 @@ static const char about[] =
     "    psd_bench train        the gradients of ResNet-50 and GPT-2, tensor by tensor, and what "
     "they\n"
     "                           add to a backward that takes --backward ms\n"
-    "    psd_bench sparse       rows of sparse tables: a lane beside a hash table, jobs beside caches\n"
+    "    psd_bench sparse       sparse tables: a lane beside a hash table, jobs beside caches\n"
     "    psd_bench --workers 2 --servers 1 --transport shm --sizes 4M,64M\n"
     "                           only this kind of job\n"
     "    psd_bench --sealed     with TLS, as between hosts, beside bare TLS";
@@ -69,8 +69,8 @@ parse_all(int argc, char *const *argv, struct bench_options *options, struct raw
          &options->repeat},
         {"quick", 'q', PSI_OPTION_FLAG, "does it run, are the bits right? Less than a minute",
          &options->quick},
-        {"large", 0, PSI_OPTION_FLAG, "sparse: jobs of 10 million rows, growth to 50 million (12 GB, minutes)",
-         &options->large},
+        {"large", 0, PSI_OPTION_FLAG,
+         "sparse: jobs of 10 million rows, growth to 50 million (12 GB, minutes)", &options->large},
         {"alone", 0, PSI_OPTION_FLAG, "without peers", &options->alone},
         {"sealed", 0, PSI_OPTION_FLAG, "with TLS, beside two processes that do nothing but TLS",
          &options->sealed},
