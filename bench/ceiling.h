@@ -6,8 +6,9 @@
  *
  *   memory     threads of one process on memory that all share: nothing is sent
  *   sockets    one connection from every worker to every server; chunks are added while in cache
- *   tls        one worker and one server that exchange TLS records and do not look at them
+ *   tls        a worker and a server, or several pairs, that exchange TLS records and do not look at them
  *   ping-pong  one worker and one echo: what a round trip costs
+ *   relay      several workers and one process that adds what they give: a round trip of all
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -50,13 +51,26 @@ enum ceiling_ping {
 
 enum { CEILING_PING_BYTES_MAX = 65536 };
 
+/* Who exchanges a tensor over sockets. Thread: immutable. */
+struct ceiling_shape {
+    enum ceiling_wait wait;
+    uint32_t workers;
+    uint32_t
+        servers; /* processes of one thread each; of TLS: each thread of a worker has one of its own */
+    uint32_t threads; /* of each worker, which share its connections; at least 1 */
+    uint64_t bytes;
+};
+
 psd_status ceiling_memory_start(enum ceiling_memory kind, uint32_t workers, uint64_t bytes,
                                 struct ceiling *ceiling_p, struct psd_error *err);
-psd_status ceiling_sockets_start(enum ceiling_wait wait, uint32_t workers, uint32_t servers,
-                                 uint64_t bytes, struct ceiling *ceiling_p, struct psd_error *err);
-psd_status ceiling_tls_start(uint64_t bytes, struct ceiling *ceiling_p, struct psd_error *err);
+psd_status ceiling_sockets_start(const struct ceiling_shape *shape, struct ceiling *ceiling_p,
+                                 struct psd_error *err);
+psd_status ceiling_tls_start(const struct ceiling_shape *shape, struct ceiling *ceiling_p,
+                             struct psd_error *err);
 psd_status ceiling_ping_start(enum ceiling_ping kind, enum ceiling_wait wait, uint64_t bytes,
                               struct ceiling *ceiling_p, struct psd_error *err);
+psd_status ceiling_relay_start(uint32_t workers, uint64_t bytes, struct ceiling *ceiling_p,
+                               struct psd_error *err);
 void ceiling_stop(struct ceiling *ceiling);
 
 /* For the ceilings themselves: a process each. 0: this is the new one, and for a worker *control_p

@@ -5,29 +5,18 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include <linux/futex.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/fail.h"
 #include "ceiling.h"
+#include "mailbox.h"
 #include "process.h"
 #include "rounds.h"
-#include "spin.h"
 #include "stream.h"
 #include "tensor.h"
-
-/* One direction of shared memory. Thread: one process writes, the other reads. */
-struct mailbox {
-    _Alignas(64) atomic_uint letters; /* so far */
-    _Alignas(64) char data[CEILING_PING_BYTES_MAX];
-};
 
 struct link {
     enum ceiling_ping kind;
@@ -36,43 +25,6 @@ struct link {
     int pair[2];               /* worker's and echo's end */
     struct mailbox *mailboxes; /* to the echo, and back */
 };
-
-/* ---- Shared memory ---- */
-
-static void
-futex(atomic_uint *word, int operation, unsigned value, const struct timespec *timeout)
-{
-    (void)syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
-}
-
-static void
-post(const struct link *link, struct mailbox *mailbox, const void *data, bool wake)
-{
-    memcpy(mailbox->data, data, link->bytes);
-    atomic_fetch_add_explicit(&mailbox->letters, 1, memory_order_release);
-    if (wake || link->wait == CEILING_BLOCK) {
-        futex(&mailbox->letters, FUTEX_WAKE, 1, NULL);
-    }
-}
-
-/* Waits for letter number `wanted`. A spinner that fell asleep may miss the wake-up that is meant
- * for blockers, so it looks again by itself. */
-static void
-fetch(const struct link *link, struct mailbox *mailbox, unsigned wanted, void *data)
-{
-    static const struct timespec nap = {.tv_nsec = 20 * 1000 * 1000};
-    struct spin spin = {0};
-    unsigned letters;
-
-    while ((letters = atomic_load_explicit(&mailbox->letters, memory_order_acquire)) != wanted) {
-        if (link->wait == CEILING_SPIN && spin_more(&spin)) {
-            spin_pause();
-        } else {
-            futex(&mailbox->letters, FUTEX_WAIT, letters, &nap);
-        }
-    }
-    memcpy(data, mailbox->data, link->bytes);
-}
 
 /* ---- The two processes ---- */
 
@@ -85,8 +37,8 @@ run_echo(const struct link *link)
     process_bind(1);
     for (unsigned letter = 1; alive; letter++) {
         if (link->kind == CEILING_PING_MEMORY) {
-            fetch(link, &link->mailboxes[0], letter, data);
-            post(link, &link->mailboxes[1], data, false);
+            mailbox_fetch(&link->mailboxes[0], letter, data, link->bytes, link->wait);
+            mailbox_post(&link->mailboxes[1], data, link->bytes, link->wait == CEILING_BLOCK);
         } else {
             alive = stream_receive(link->pair[1], data, link->bytes, link->wait) &&
                     stream_send(link->pair[1], data, link->bytes, link->wait);
@@ -113,9 +65,11 @@ exchange(void *owner, struct psd_error *err)
     bool good = true;
 
     if (link->kind == CEILING_PING_MEMORY) {
-        post(link, &link->mailboxes[0], worker->gradient, worker->wake);
+        mailbox_post(&link->mailboxes[0], worker->gradient, link->bytes,
+                     worker->wake || link->wait == CEILING_BLOCK);
         worker->letters++;
-        fetch(link, &link->mailboxes[1], worker->letters, worker->values);
+        mailbox_fetch(&link->mailboxes[1], worker->letters, worker->values, link->bytes,
+                      link->wait);
     } else {
         good = stream_send(link->pair[0], worker->gradient, link->bytes, link->wait) &&
                stream_receive(link->pair[0], worker->values, link->bytes, link->wait);
@@ -173,8 +127,6 @@ run_worker(const struct link *link, int control)
 static bool
 make_link(struct link *link)
 {
-    void *memory;
-
     switch (link->kind) {
     case CEILING_PING_TCP:
         return ceiling_connect(link->pair);
@@ -183,10 +135,8 @@ make_link(struct link *link)
     case CEILING_PING_MEMORY:
         break;
     }
-    memory = mmap(NULL, 2 * sizeof(struct mailbox), PROT_READ | PROT_WRITE,
-                  MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    link->mailboxes = memory;
-    return memory != MAP_FAILED;
+    link->mailboxes = mailboxes_create(2);
+    return link->mailboxes != NULL;
 }
 
 static void
@@ -232,9 +182,7 @@ ceiling_ping_start(enum ceiling_ping kind, enum ceiling_wait wait, uint64_t byte
     }
     drop(link.pair[0]);
     drop(link.pair[1]);
-    if (link.mailboxes != NULL && link.mailboxes != MAP_FAILED) {
-        munmap(link.mailboxes, 2 * sizeof(*link.mailboxes));
-    }
+    mailboxes_destroy(link.mailboxes, 2);
     if (status != PSD_OK) {
         ceiling_stop(ceiling_p);
     }

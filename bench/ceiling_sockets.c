@@ -5,14 +5,18 @@
  * reads the new values; a server receives a chunk from every worker, adds and applies it while it
  * is in cache, and sends it back from the parameters.
  *
- * One worker and one server are bound to a core each; when there are more, only a single server
- * is.
+ * A worker may have several threads. Each has some of its connections for itself, and all of them meet
+ * before and after a round.
+ *
+ * One worker of one thread and one server are bound to a core each; when there are more, only a single
+ * server is.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -36,6 +40,7 @@ struct plan {
     enum ceiling_wait wait;
     uint32_t workers;
     uint32_t servers;
+    uint32_t threads; /* of each worker */
     uint64_t bytes;
     int (*fds)[CEILING_SERVERS_MAX][2]; /* [worker][server]: the worker's end, the server's end */
 };
@@ -128,10 +133,13 @@ run_server(const struct plan *plan, uint32_t server)
 
 /* ---- A worker ---- */
 
-/* Thread: owned by the worker's process. */
+/* Thread: what is of a server belongs to the thread that has its connection; the rest is immutable
+ * during a round. */
 struct worker {
     const struct plan *plan;
     uint32_t rank;
+    pthread_barrier_t begun; /* a round, by all threads ... */
+    pthread_barrier_t ended; /* ... and so it is over */
     float *gradient;
     float *values;
     struct tensor_model model;
@@ -178,19 +186,45 @@ move_some(struct worker *worker, uint32_t server)
     return moved;
 }
 
+/* Of the connections of one thread. */
 static void
-wait_for_any(const struct worker *worker)
+wait_for_any(const struct worker *worker, uint32_t thread)
 {
     const struct plan *plan = worker->plan;
     struct pollfd fds[CEILING_SERVERS_MAX];
+    nfds_t count = 0;
 
-    for (uint32_t server = 0; server < plan->servers; server++) {
-        fds[server] = (struct pollfd){.fd = plan->fds[worker->rank][server][0], .events = POLLIN};
+    for (uint32_t server = thread; server < plan->servers; server += plan->threads) {
+        fds[count] = (struct pollfd){.fd = plan->fds[worker->rank][server][0], .events = POLLIN};
         if (may_send(worker, server)) {
-            fds[server].events |= POLLOUT;
+            fds[count].events |= POLLOUT;
         }
+        count++;
     }
-    (void)poll(fds, plan->servers, -1);
+    (void)poll(fds, count, -1);
+}
+
+/* What one thread has to do with a round. */
+static void
+exchange_some(struct worker *worker, uint32_t thread)
+{
+    const struct plan *plan = worker->plan;
+    bool whole;
+
+    do {
+        bool moved = false;
+
+        whole = true;
+        for (uint32_t server = thread; server < plan->servers; server += plan->threads) {
+            if (worker->here[server] < worker->whole[server]) {
+                moved = move_some(worker, server) || moved;
+                whole = whole && worker->here[server] == worker->whole[server];
+            }
+        }
+        if (!whole && !moved && plan->wait == CEILING_BLOCK) {
+            wait_for_any(worker, thread);
+        }
+    } while (!whole);
 }
 
 static psd_status
@@ -198,26 +232,52 @@ exchange(void *owner, struct psd_error *err)
 {
     struct worker *worker = owner;
     const struct plan *plan = worker->plan;
-    bool whole;
 
     (void)err;
     memset(worker->sent, 0, plan->servers * sizeof(worker->sent[0]));
     memset(worker->here, 0, plan->servers * sizeof(worker->here[0]));
-    do {
-        bool moved = false;
-
-        whole = true;
-        for (uint32_t server = 0; server < plan->servers; server++) {
-            if (worker->here[server] < worker->whole[server]) {
-                moved = move_some(worker, server) || moved;
-                whole = whole && worker->here[server] == worker->whole[server];
-            }
-        }
-        if (!whole && !moved && plan->wait == CEILING_BLOCK) {
-            wait_for_any(worker);
-        }
-    } while (!whole);
+    (void)pthread_barrier_wait(&worker->begun);
+    exchange_some(worker, 0);
+    (void)pthread_barrier_wait(&worker->ended);
     return PSD_OK;
+}
+
+/* Thread: immutable. */
+struct helper {
+    struct worker *worker;
+    uint32_t thread;
+};
+
+/* Ends with the process. */
+static void *
+help(void *argument)
+{
+    const struct helper *helper = argument;
+
+    while (true) {
+        (void)pthread_barrier_wait(&helper->worker->begun);
+        exchange_some(helper->worker, helper->thread);
+        (void)pthread_barrier_wait(&helper->worker->ended);
+    }
+    return NULL;
+}
+
+/* All have to be there, or a round would not begin. */
+static bool
+start_helpers(struct worker *worker)
+{
+    const uint32_t threads = worker->plan->threads;
+    struct helper *helpers = calloc(threads, sizeof(*helpers));
+    bool all = helpers != NULL && pthread_barrier_init(&worker->begun, NULL, threads) == 0 &&
+               pthread_barrier_init(&worker->ended, NULL, threads) == 0;
+
+    for (uint32_t thread = 1; thread < threads && all; thread++) {
+        pthread_t id;
+
+        helpers[thread] = (struct helper){.worker = worker, .thread = thread};
+        all = pthread_create(&id, NULL, help, &helpers[thread]) == 0;
+    }
+    return all; /* helpers keep theirs as long as the process lives */
 }
 
 static psd_status
@@ -246,7 +306,7 @@ run_worker(const struct plan *plan, uint32_t rank, int control)
     if (worker == NULL) {
         return 1;
     }
-    if (plan->workers == 1) {
+    if (plan->workers == 1 && plan->threads == 1) {
         process_bind(0);
     }
     worker->plan = plan;
@@ -260,6 +320,9 @@ run_worker(const struct plan *plan, uint32_t rank, int control)
     for (uint32_t server = 0; server < plan->servers; server++) {
         worker->whole[server] = stream_bytes(plan, server);
         (void)fcntl(plan->fds[rank][server][0], F_SETFL, O_NONBLOCK);
+    }
+    if (!start_helpers(worker)) {
+        return 1;
     }
     return team_follow(control, follow, worker, &err) == PSD_OK ? 0 : 1;
 }
@@ -319,23 +382,29 @@ start_all(const struct plan *plan, struct ceiling *ceiling)
 }
 
 psd_status
-ceiling_sockets_start(enum ceiling_wait wait, uint32_t workers, uint32_t servers, uint64_t bytes,
-                      struct ceiling *ceiling_p, struct psd_error *err)
+ceiling_sockets_start(const struct ceiling_shape *shape, struct ceiling *ceiling_p,
+                      struct psd_error *err)
 {
-    struct plan plan = {.wait = wait, .workers = workers, .servers = servers, .bytes = bytes};
+    struct plan plan = {.wait = shape->wait,
+                        .workers = shape->workers,
+                        .servers = shape->servers,
+                        .threads =
+                            shape->threads < shape->servers ? shape->threads : shape->servers,
+                        .bytes = shape->bytes};
     psd_status status = PSD_OK;
 
     memset(ceiling_p, 0, sizeof(*ceiling_p));
-    psi_assert(workers <= TEAM_MAX);
-    psi_assert(servers <= CEILING_SERVERS_MAX);
-    plan.fds = malloc(workers * sizeof(*plan.fds));
+    psi_assert(plan.workers <= TEAM_MAX);
+    psi_assert(plan.servers <= CEILING_SERVERS_MAX);
+    psi_assert(plan.threads > 0);
+    plan.fds = malloc(plan.workers * sizeof(*plan.fds));
     if (plan.fds == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "raw sockets: no memory");
     }
-    memset(plan.fds, 0xff, workers * sizeof(*plan.fds)); /* all -1 */
+    memset(plan.fds, 0xff, plan.workers * sizeof(*plan.fds)); /* all -1 */
     if (!start_all(&plan, ceiling_p)) {
-        status = psi_fail_errno(err, PSD_ERR_NO_MEMORY, "start %u workers and %u servers", workers,
-                                servers);
+        status = psi_fail_errno(err, PSD_ERR_NO_MEMORY, "start %u workers and %u servers",
+                                plan.workers, plan.servers);
     }
     close_others(&plan, -1, -1);
     free(plan.fds);

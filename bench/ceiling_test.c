@@ -47,10 +47,33 @@ test_sockets(void **state)
             struct ceiling ceiling;
             struct psd_error err = {0};
 
-            assert_int_equal(ceiling_sockets_start(CEILING_BLOCK, shape / 2 + 1, shape % 2 + 1,
-                                                   sizes[i], &ceiling, &err),
-                             PSD_OK);
+            const struct ceiling_shape who = {.workers = shape / 2 + 1,
+                                              .servers = shape % 2 + 1,
+                                              .threads = 1,
+                                              .bytes = sizes[i]};
+
+            assert_int_equal(ceiling_sockets_start(&who, &ceiling, &err), PSD_OK);
             run_twice(&ceiling, sizes[i], shape / 2 + 1);
+        }
+    }
+}
+
+/* If this fails, threads that share a worker's sockets leave out a part of the tensor, or never meet again. */
+static void
+test_sockets_of_several_threads(void **state)
+{
+    static const uint64_t sizes[] = {64, 262148, 5 * 262144 + 40};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        for (uint32_t threads = 2; threads <= 4; threads++) { /* more than servers: as many */
+            const struct ceiling_shape who = {
+                .workers = 2, .servers = 3, .threads = threads, .bytes = sizes[i]};
+            struct ceiling ceiling;
+            struct psd_error err = {0};
+
+            assert_int_equal(ceiling_sockets_start(&who, &ceiling, &err), PSD_OK);
+            run_twice(&ceiling, sizes[i], 2);
         }
     }
 }
@@ -59,11 +82,13 @@ test_sockets(void **state)
 static void
 test_sockets_that_spin(void **state)
 {
+    const struct ceiling_shape who = {
+        .wait = CEILING_SPIN, .workers = 1, .servers = 1, .threads = 1, .bytes = 1 << 20};
     struct ceiling ceiling;
     struct psd_error err = {0};
 
     (void)state;
-    assert_int_equal(ceiling_sockets_start(CEILING_SPIN, 1, 1, 1 << 20, &ceiling, &err), PSD_OK);
+    assert_int_equal(ceiling_sockets_start(&who, &ceiling, &err), PSD_OK);
     run_twice(&ceiling, 1 << 20, 1);
 }
 
@@ -108,24 +133,50 @@ test_pings(void **state)
     }
 }
 
-/* If this fails, bare TLS loses or changes bytes. */
+/* If this fails, a relay adds something else than what its workers give, or one of them sleeps for ever. */
+static void
+test_relays(void **state)
+{
+    (void)state;
+    for (uint32_t workers = 1; workers <= 3; workers++) {
+        struct ceiling ceiling;
+        struct psd_error err = {0};
+
+        assert_int_equal(ceiling_relay_start(workers, 4096, &ceiling, &err), PSD_OK);
+        run_twice(&ceiling, 4096, workers);
+    }
+}
+
+/* If this fails, bare TLS loses or changes bytes, with one thread or with several. */
 static void
 test_tls(void **state)
 {
-    struct ceiling ceiling;
-    struct psd_error err = {0};
+    static const uint64_t sizes[] = {4, (1 << 20) + 36};
 
     (void)state;
-    assert_int_equal(ceiling_tls_start((1 << 20) + 36, &ceiling, &err), PSD_OK);
-    run_twice(&ceiling, (1 << 20) + 36, 1);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        for (uint32_t shape = 0; shape < 4; shape++) {
+            const struct ceiling_shape who = {
+                .workers = shape / 2 + 1, .threads = shape % 2 * 2 + 1, .bytes = sizes[i]};
+            struct ceiling ceiling;
+            struct psd_error err = {0};
+
+            assert_int_equal(ceiling_tls_start(&who, &ceiling, &err), PSD_OK);
+            run_twice(&ceiling, sizes[i], who.workers);
+        }
+    }
 }
 
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sockets), cmocka_unit_test(test_sockets_that_spin),
-        cmocka_unit_test(test_memory),  cmocka_unit_test(test_pings),
+        cmocka_unit_test(test_sockets),
+        cmocka_unit_test(test_sockets_of_several_threads),
+        cmocka_unit_test(test_sockets_that_spin),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_pings),
+        cmocka_unit_test(test_relays),
         cmocka_unit_test(test_tls),
     };
 

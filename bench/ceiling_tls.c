@@ -1,14 +1,16 @@
 /*
- * ceiling_tls.c - what bare TLS reaches: two processes, SSL_write and SSL_read, nothing else.
+ * ceiling_tls.c - what bare TLS reaches: pairs of processes, SSL_write and SSL_read, nothing else.
  *
- * One connection over loopback tcp, TLS 1.3 with the cipher that Poseidon uses between hosts. The
- * worker writes the tensor in pieces of 256 KiB and meanwhile reads it back; the server reads a
- * piece and writes it back. Nothing is added up or applied.
+ * Each thread of a worker has one connection over loopback tcp, TLS 1.3 with the cipher that Poseidon
+ * uses between hosts, to a server of its own, and a part of the tensor. It writes that in pieces of
+ * 256 KiB and meanwhile reads it back; the server reads a piece and writes it back. Nothing is added up
+ * or applied.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,7 +22,7 @@
 #include "rounds.h"
 #include "tensor.h"
 
-enum { PIECE_BYTES = 256 * 1024, WINDOW_BYTES = 8 * PIECE_BYTES };
+enum { PIECE_BYTES = 256 * 1024, WINDOW_BYTES = 8 * PIECE_BYTES, THREADS_MAX = 64 };
 
 static const unsigned char key[32] = "both processes know it: a key";
 static const unsigned char name[] = "pair";
@@ -110,6 +112,11 @@ run_server(int fd, uint64_t bytes)
     uint8_t *piece = malloc(PIECE_BYTES);
     uint64_t left = bytes;
 
+    if (bytes == 0 && ssl != NULL &&
+        piece != NULL) { /* nothing for this one: it waits for the end */
+        (void)move_all(ssl, piece, 1, true);
+        return 0;
+    }
     while (ssl != NULL && piece != NULL) {
         const size_t here = left < PIECE_BYTES ? left : PIECE_BYTES;
 
@@ -121,21 +128,35 @@ run_server(int fd, uint64_t bytes)
     return 0;
 }
 
-/* ---- The worker: writes and reads as the socket allows ---- */
+/* ---- A worker: writes and reads as the sockets allow ---- */
 
-/* Thread: owned by the worker's process. */
-struct worker {
+struct worker;
+
+/* A connection and its part of the tensor. Thread: owned by the thread that has it. */
+struct side {
+    struct worker *worker;
     SSL *ssl;
     int fd;
     uint64_t bytes;
     uint8_t *gradient;
     uint8_t *values;
+};
+
+/* Thread: immutable during a round, but for sides. */
+struct worker {
+    uint32_t threads;
+    pthread_barrier_t begun; /* a round, by all threads ... */
+    pthread_barrier_t ended; /* ... and so it is over */
+    uint64_t bytes;
+    uint8_t *gradient;
+    uint8_t *values;
     struct tensor_model model;
+    struct side sides[THREADS_MAX];
 };
 
 /* Writes or reads what goes at once; false: nothing did. */
 static bool
-move_some(const struct worker *worker, uint64_t *at, uint64_t end, bool in)
+move_some(const struct side *side, uint64_t *at, uint64_t end, bool in)
 {
     const uint64_t left = end - *at;
     const size_t most = left < PIECE_BYTES ? left : PIECE_BYTES;
@@ -145,10 +166,10 @@ move_some(const struct worker *worker, uint64_t *at, uint64_t end, bool in)
     if (most == 0) {
         return false;
     }
-    code = in ? SSL_read_ex(worker->ssl, worker->values + *at, most, &moved)
-              : SSL_write_ex(worker->ssl, worker->gradient + *at, most, &moved);
+    code = in ? SSL_read_ex(side->ssl, side->values + *at, most, &moved)
+              : SSL_write_ex(side->ssl, side->gradient + *at, most, &moved);
     if (code != 1) {
-        const int why = SSL_get_error(worker->ssl, code);
+        const int why = SSL_get_error(side->ssl, code);
 
         if (why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE) {
             exit(1); /* the server has gone; the runner sees that this worker has too */
@@ -158,28 +179,51 @@ move_some(const struct worker *worker, uint64_t *at, uint64_t end, bool in)
     return moved > 0;
 }
 
-static psd_status
-exchange(void *owner, struct psd_error *err)
+static void
+exchange_side(const struct side *side)
 {
-    const struct worker *worker = owner;
     uint64_t sent = 0;
     uint64_t here = 0;
 
-    (void)err;
-    while (here < worker->bytes) {
+    while (here < side->bytes) {
         const uint64_t window =
-            here + WINDOW_BYTES < worker->bytes ? here + WINDOW_BYTES : worker->bytes;
-        const bool wrote = move_some(worker, &sent, window, false);
-        const bool got = move_some(worker, &here, sent, true);
+            here + WINDOW_BYTES < side->bytes ? here + WINDOW_BYTES : side->bytes;
+        const bool wrote = move_some(side, &sent, window, false);
+        const bool got = move_some(side, &here, sent, true);
 
         if (!wrote && !got) {
-            struct pollfd poll_fd = {.fd = worker->fd, .events = POLLIN};
+            struct pollfd poll_fd = {.fd = side->fd, .events = POLLIN};
 
             poll_fd.events |= sent < window ? POLLOUT : 0;
             (void)poll(&poll_fd, 1, -1);
         }
     }
+}
+
+static psd_status
+exchange(void *owner, struct psd_error *err)
+{
+    struct worker *worker = owner;
+
+    (void)err;
+    (void)pthread_barrier_wait(&worker->begun);
+    exchange_side(&worker->sides[0]);
+    (void)pthread_barrier_wait(&worker->ended);
     return PSD_OK;
+}
+
+/* Ends with the process. */
+static void *
+help(void *argument)
+{
+    const struct side *side = argument;
+
+    while (true) {
+        (void)pthread_barrier_wait(&side->worker->begun);
+        exchange_side(side);
+        (void)pthread_barrier_wait(&side->worker->ended);
+    }
+    return NULL;
 }
 
 static psd_status
@@ -198,62 +242,124 @@ follow(void *owner, const struct team_order *order, struct team_times *times, st
     return rounds_run(&rounds, order, times, err);
 }
 
-static int
-run_worker(int fd, uint64_t bytes, int control)
+/* Elements are whole in every part; the last one has what is left. */
+static uint64_t
+part_begin(uint64_t bytes, uint32_t threads, uint32_t thread)
 {
-    struct worker worker = {.ssl = open_tls(fd, false),
-                            .fd = fd,
-                            .bytes = bytes,
-                            .gradient = tensor_alloc(bytes),
-                            .values = tensor_alloc(bytes)};
+    return thread == threads ? bytes : bytes / sizeof(float) / threads * thread * sizeof(float);
+}
+
+static bool
+start_side(struct worker *worker, uint32_t thread, int fd)
+{
+    struct side *side = &worker->sides[thread];
+    const uint64_t first = part_begin(worker->bytes, worker->threads, thread);
+    pthread_t id;
+
+    *side = (struct side){
+        .worker = worker,
+        .ssl = open_tls(fd, false),
+        .fd = fd,
+        .bytes = part_begin(worker->bytes, worker->threads, thread + 1) - first,
+        .gradient = worker->gradient + first,
+        .values = worker->values + first,
+    };
+    (void)fcntl(fd, F_SETFL, O_NONBLOCK);
+    return side->ssl != NULL && (thread == 0 || pthread_create(&id, NULL, help, side) == 0);
+}
+
+static int
+run_worker(const struct ceiling_shape *shape, int (*pairs)[2], int control)
+{
+    struct worker *worker = calloc(1, sizeof(*worker));
     struct psd_error err = {0};
 
-    if (worker.ssl == NULL || worker.gradient == NULL || worker.values == NULL) {
+    if (worker == NULL || pthread_barrier_init(&worker->begun, NULL, shape->threads) != 0 ||
+        pthread_barrier_init(&worker->ended, NULL, shape->threads) != 0) {
         return 1;
     }
-    tensor_model_init(&worker.model, TENSOR_SUM, 1, bytes / sizeof(float)); /* an echo */
-    (void)fcntl(fd, F_SETFL, O_NONBLOCK);
-    return team_follow(control, follow, &worker, &err) == PSD_OK ? 0 : 1;
+    worker->threads = shape->threads;
+    worker->bytes = shape->bytes;
+    worker->gradient = tensor_alloc(shape->bytes);
+    worker->values = tensor_alloc(shape->bytes);
+    if (worker->gradient == NULL || worker->values == NULL) {
+        return 1;
+    }
+    for (uint32_t thread = 0; thread < shape->threads; thread++) {
+        if (!start_side(worker, thread, pairs[thread][0])) {
+            return 1;
+        }
+    }
+    tensor_model_init(&worker->model, TENSOR_SUM, 1, shape->bytes / sizeof(float)); /* an echo */
+    return team_follow(control, follow, worker, &err) == PSD_OK ? 0 : 1;
 }
 
 /* ---- Start ---- */
 
+/* Ends of the workers (0) or of the servers (1), but for one of them (-1: all). */
+static void
+close_ends(int (*pairs)[2], uint32_t threads, int end, int but)
+{
+    for (uint32_t thread = 0; thread < threads; thread++) {
+        if ((int)thread != but && pairs[thread][end] >= 0) {
+            close(pairs[thread][end]);
+            pairs[thread][end] = -1;
+        }
+    }
+}
+
+/* One worker and its servers. What a worker before it had is closed here already. */
 static bool
-start_both(const int pair[2], uint64_t bytes, struct ceiling *ceiling)
+start_worker(const struct ceiling_shape *shape, int (*pairs)[2], struct ceiling *ceiling)
 {
     int control;
-    pid_t pid = ceiling_fork_server(ceiling);
+    pid_t pid;
 
-    if (pid == 0) {
-        close(pair[0]);
-        _exit(run_server(pair[1], bytes));
-    }
-    if (pid < 0) {
-        return false;
+    for (uint32_t thread = 0; thread < shape->threads; thread++) {
+        const uint64_t first = part_begin(shape->bytes, shape->threads, thread);
+        const uint64_t bytes = part_begin(shape->bytes, shape->threads, thread + 1) - first;
+
+        if (!ceiling_connect(pairs[thread])) {
+            return false;
+        }
+        pid = ceiling_fork_server(ceiling);
+        if (pid == 0) {
+            close_ends(pairs, thread + 1, 0, -1);
+            close_ends(pairs, thread + 1, 1, (int)thread);
+            _exit(run_server(pairs[thread][1], bytes));
+        }
+        if (pid < 0) {
+            return false;
+        }
     }
     pid = ceiling_fork_worker(ceiling, &control);
     if (pid == 0) {
-        close(pair[1]);
-        _exit(run_worker(pair[0], bytes, control));
+        close_ends(pairs, shape->threads, 1, -1);
+        _exit(run_worker(shape, pairs, control));
     }
     return pid > 0;
 }
 
 psd_status
-ceiling_tls_start(uint64_t bytes, struct ceiling *ceiling_p, struct psd_error *err)
+ceiling_tls_start(const struct ceiling_shape *shape, struct ceiling *ceiling_p,
+                  struct psd_error *err)
 {
     psd_status status = PSD_OK;
-    int pair[2];
 
     memset(ceiling_p, 0, sizeof(*ceiling_p));
-    if (!ceiling_connect(pair)) {
-        return psi_fail_errno(err, PSD_ERR_NO_MEMORY, "start a TLS pair");
+    psi_assert(shape->threads > 0 && shape->threads <= THREADS_MAX);
+    for (uint32_t i = 0; i < shape->workers && status == PSD_OK; i++) {
+        int pairs[THREADS_MAX][2];
+
+        memset(pairs, 0xff, sizeof(pairs)); /* all -1 */
+        if (!start_worker(shape, pairs, ceiling_p)) {
+            status = psi_fail_errno(err, PSD_ERR_NO_MEMORY, "start %u TLS pairs", shape->threads);
+        }
+        close_ends(pairs, shape->threads, 0, -1);
+        close_ends(pairs, shape->threads, 1, -1);
     }
-    if (!start_both(pair, bytes, ceiling_p)) {
-        status = psi_fail_errno(err, PSD_ERR_NO_MEMORY, "start a TLS pair");
+    if (status != PSD_OK) {
         ceiling_stop(ceiling_p);
     }
-    close(pair[0]);
-    close(pair[1]);
     return status;
 }

@@ -28,7 +28,10 @@ static const char about[] =
     "    psd_bench              everything, about 10 minutes\n"
     "    psd_bench suite        only what the project's targets name, each with its target\n"
     "    psd_bench ceilings     only the ceilings\n"
-    "    psd_bench start        from psd_run to the first barrier, with 1 to 64 workers\n"
+    "    psd_bench cores        large tensors on many cores, beside ceilings with as many threads\n"
+    "    psd_bench start        from psd_run to the first barrier, with 1 to 256 workers (256: on "
+    "16\n"
+    "                           cores)\n"
     "    psd_bench train        the gradients of ResNet-50 and GPT-2, tensor by tensor, and what "
     "they\n"
     "                           add to a backward that takes --backward ms\n"
@@ -72,7 +75,7 @@ parse_all(int argc, char *const *argv, struct bench_options *options, struct raw
         {"large", 0, PSI_OPTION_FLAG,
          "sparse: jobs of 10 million rows, growth to 50 million (12 GB, minutes)", &options->large},
         {"alone", 0, PSI_OPTION_FLAG, "without peers", &options->alone},
-        {"sealed", 0, PSI_OPTION_FLAG, "with TLS, beside two processes that do nothing but TLS",
+        {"sealed", 0, PSI_OPTION_FLAG, "with TLS, beside processes that do nothing but TLS",
          &options->sealed},
         {"json", 0, PSI_OPTION_TEXT,
          "file for the results [bench/results/latest.jsonl, in a checkout]", &options->json},
@@ -84,7 +87,7 @@ parse_all(int argc, char *const *argv, struct bench_options *options, struct raw
     };
     const struct psi_command command = {
         .name = "psd_bench",
-        .synopsis = "[options] [suite | survival | start | train | ceilings | sparse]",
+        .synopsis = "[options] [suite | survival | cores | start | train | ceilings | sparse]",
         .about = about,
         .version = psd_version(),
         .options = table,
@@ -197,6 +200,8 @@ choose_what(const struct raw_options *raw, struct bench_options *options, struct
         options->what = BENCH_SUITE;
     } else if (strcmp(raw->what, "survival") == 0 && !chosen) {
         options->what = BENCH_SURVIVAL;
+    } else if (strcmp(raw->what, "cores") == 0 && !chosen) {
+        options->what = BENCH_CORES;
     } else if (strcmp(raw->what, "start") == 0 && !chosen) {
         options->what = BENCH_START;
     } else if (strcmp(raw->what, "train") == 0 && !chosen) {
@@ -207,8 +212,8 @@ choose_what(const struct raw_options *raw, struct bench_options *options, struct
         options->what = BENCH_CEILINGS;
     } else {
         return psi_fail(err, PSD_ERR_INVALID,
-                        "%.64s: must be suite, survival, start, train or sparse, on their own, or "
-                        "ceilings",
+                        "%.64s: must be suite, survival, cores, start, train or sparse, on their "
+                        "own, or ceilings",
                         raw->what);
     }
     if (options->workers > WORKERS_MAX || options->servers > SERVERS_MAX) {
@@ -221,9 +226,6 @@ choose_what(const struct raw_options *raw, struct bench_options *options, struct
     if (options->cores > psi_usable_cores()) {
         return psi_fail(err, PSD_ERR_INVALID, "--cores %u: this process may use %u", options->cores,
                         psi_usable_cores());
-    }
-    if (options->sealed && (options->workers > 1 || options->servers > 1)) {
-        return psi_fail(err, PSD_ERR_INVALID, "--sealed: one worker and one server, as the pair");
     }
     return PSD_OK;
 }

@@ -25,6 +25,7 @@ enum bench_what {
     BENCH_TRAIN,    /* the tensors of whole models, beside an emulated backward */
     BENCH_SURVIVAL, /* jobs that survive their servers beside the same that do not */
     BENCH_SPARSE,   /* rows of sparse tables in one lane */
+    BENCH_CORES,    /* what several threads of a worker give, beside as many without us */
     BENCH_CHOSEN,   /* one kind of job, described by options */
 };
 

@@ -30,6 +30,9 @@
 #define MEMORY      (FULL | COPYIN | BIT(SUBJECT_BLOCKED) | BIT(SUBJECT_FUSED))
 #define BLOCKERS    BIT(SUBJECT_SOCKETS)
 #define SOCKETS     (BLOCKERS | BIT(SUBJECT_SOCKETS_SPIN))
+#define THREADS     BIT(SUBJECT_SOCKETS_THREADS)
+#define TLS_PAIRS   BIT(SUBJECT_TLS_THREADS)
+#define RELAY       BIT(SUBJECT_PING_RELAY)
 #define ONE_SERVER  (BIT(SUBJECT_SOCKETS) | BIT(SUBJECT_SOCKETS_ONE_SERVER))
 #define PING_MEMORY (BIT(SUBJECT_PING_MEMORY) | BIT(SUBJECT_PING_MEMORY_SPIN))
 #define PING_TCP    (BIT(SUBJECT_PING_TCP) | BIT(SUBJECT_PING_TCP_SPIN))
@@ -49,7 +52,8 @@ enum {
     IN_CEILINGS = 8,
     IN_SURVIVAL = 16,
     IN_TRAIN = 32,
-    IN_QUICK_TRAIN = 64
+    IN_QUICK_TRAIN = 64,
+    IN_CORES = 128
 };
 
 struct entry {
@@ -63,11 +67,12 @@ struct entry {
 
 #define SHM TRANSPORT_SHM
 #define TCP TRANSPORT_TCP
+#define TLS TRANSPORT_TLS
 
 /* clang-format off */
 static const struct entry entries[] = {
     /* the same host: what users train with, beside all that can be compared */
-    {IN_ALL | IN_SUITE, SHM, 2, 1, "4k,64k,1M,4M,32M,64M",  SHM_USES | MEMORY | PEERS},
+    {IN_ALL | IN_SUITE, SHM, 2, 1, "4k,64k,1M,4M,32M,64M",  SHM_USES | MEMORY | RELAY | PEERS},
     {IN_ALL | IN_SUITE, SHM, 4, 1, "1M,4M,32M,64M",         IN_PLACE | FULL | MPI},
     {IN_ALL | IN_SUITE, SHM, 1, 1, "64,4k",                 IN_PLACE | BLOCKING | PING_MEMORY},
     {IN_ALL,            SHM, 1, 1, "64k,1M,4M,32M,256M",    IN_PLACE | FULL},
@@ -103,9 +108,18 @@ static const struct entry entries[] = {
     {IN_TRAIN,          SHM, 2, 1, "497759232",             TRAIN},
     {IN_QUICK | IN_QUICK_TRAIN, SHM, 2, 1, "345104",         TRAIN},
 
-    {IN_QUICK,          SHM, 2, 1, "64,256k,1M",            SHM_USES | MEMORY | PEERS},
+    /* many cores: as many threads beside ours as we have */
+    {IN_CORES,          SHM, 2, 1, "4k",                    IN_PLACE | RELAY | MPI},
+    {IN_CORES,          SHM, 2, 1, "32M,64M",               SHM_USES | FULL | COPYIN | BIT(SUBJECT_BLOCKED)},
+    {IN_CORES | IN_SUITE | IN_ALL, SHM, 2, 1, "256M",       ORDINARY | COPYIN},
+    {IN_CORES | IN_SUITE, SHM, 2, 1, "102228128",           TENSORS},
+    {IN_CORES | IN_SUITE | IN_ALL, TCP, 2, 2, "64M,256M",   ORDINARY | THREADS},
+    {IN_CORES | IN_SUITE | IN_ALL, TLS, 1, 1, "64M",        ORDINARY | TLS_PAIRS},
+    {IN_CORES | IN_SUITE | IN_ALL, TLS, 2, 2, "64M",        ORDINARY | TLS_PAIRS},
+
+    {IN_QUICK,          SHM, 2, 1, "64,256k,1M",            SHM_USES | MEMORY | RELAY | PEERS},
     {IN_QUICK,          SHM, 1, 1, "64,64k",                IN_PLACE | BLOCKING | PING_MEMORY},
-    {IN_QUICK,          TCP, 2, 2, "4k,1M",                 TCP_USES | TCP_FORMATS | ONE_SERVER},
+    {IN_QUICK,          TCP, 2, 2, "4k,1M",                 TCP_USES | TCP_FORMATS | ONE_SERVER | THREADS},
     {IN_QUICK,          TCP, 1, 1, "4k",                    IN_PLACE | BLOCKING | SOCKETS | PING_TCP | PING_UNIX},
     {IN_QUICK,          TCP, 1, 1, "256M",                  URGENT},
 
@@ -153,12 +167,14 @@ add_chosen(struct plan *plan, const struct bench_options *options)
     const uint32_t servers = options->servers != 0 ? options->servers : 1;
     /* the check of a Gloo sum that grows needs powers of two */
     const uint64_t peers = (workers & (workers - 1)) == 0 && workers > 1 ? ALL_PEERS : 0;
-    uint64_t shm = SHM_USES | MEMORY | (peers & PEERS);
-    uint64_t tcp = TCP_USES | TCP_FORMATS | BLOCKERS | (peers & (PEERS_TCP | PEERS_TUNED));
+    uint64_t shm = SHM_USES | MEMORY | RELAY | (peers & PEERS);
+    uint64_t tcp =
+        TCP_USES | TCP_FORMATS | BLOCKERS | THREADS | (peers & (PEERS_TCP | PEERS_TUNED));
 
     if (options->sealed) {
-        add_row(plan, TRANSPORT_TLS, 1, 1, &options->sizes,
-                ORDINARY | BIT(SUBJECT_SCANNED) | BIT(SUBJECT_TLS));
+        add_row(plan, TRANSPORT_TLS, workers, servers, &options->sizes,
+                ORDINARY | BIT(SUBJECT_SCANNED) | TLS_PAIRS |
+                    (workers == 1 ? BIT(SUBJECT_TLS) : 0));
         return;
     }
     if (options->launch != NULL) {
@@ -171,11 +187,11 @@ add_chosen(struct plan *plan, const struct bench_options *options)
     }
     if (options->shm) {
         add_row(plan, SHM, workers, servers, &options->sizes,
-                ceilings ? shm & (MEMORY | PING_MEMORY) : shm);
+                ceilings ? shm & (MEMORY | PING_MEMORY | RELAY) : shm);
     }
     if (options->tcp) {
         add_row(plan, TCP, workers, servers, &options->sizes,
-                ceilings ? tcp & (SOCKETS | PING_TCP | PING_UNIX) : tcp);
+                ceilings ? tcp & (SOCKETS | THREADS | PING_TCP | PING_UNIX) : tcp);
     }
 }
 
@@ -191,6 +207,8 @@ plan_make(const struct bench_options *options, struct plan *plan_p)
         add_entries(plan_p, IN_CEILINGS);
     } else if (options->what == BENCH_SURVIVAL) {
         add_entries(plan_p, IN_SURVIVAL);
+    } else if (options->what == BENCH_CORES) {
+        add_entries(plan_p, IN_CORES);
     } else if (options->what == BENCH_TRAIN) {
         add_entries(plan_p, options->quick ? IN_QUICK_TRAIN : IN_TRAIN);
     } else if (options->quick) {

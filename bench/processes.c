@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/cores.h"
 #include "base/fail.h"
+#include "config/settings.h"
 #include "job.h"
 #include "peers.h"
 #include "progress.h"
@@ -133,21 +135,72 @@ processes_start(const struct plan_row *row, const char *launch, struct processes
 
 /* ---- Ceilings ---- */
 
+/* A setting of the jobs; 0: they choose. */
+static uint32_t
+chosen(const char *name)
+{
+    const char *text = psi_environment(name);
+
+    return text != NULL ? (uint32_t)strtoul(text, NULL, 10) : 0;
+}
+
+static uint32_t
+at_most(uint32_t value, uint32_t most)
+{
+    return value < most ? value : most;
+}
+
+/* Of the threads that a worker, and all servers together, have in jobs here: as these choose. */
+static struct ceiling_shape
+shape_of_job(const struct plan_row *row)
+{
+    const uint32_t copying = chosen("PSD_COPY_THREADS");
+    const uint32_t lanes = chosen("PSD_LANES");
+    const uint32_t share = psi_usable_cores() / row->servers;
+    const uint32_t all = (lanes != 0 ? lanes : share > 0 ? share : 1) * row->servers;
+
+    return (struct ceiling_shape){
+        .workers = row->workers,
+        .servers = at_most(all, CEILING_SERVERS_MAX),
+        .threads =
+            at_most(copying != 0 ? copying : psi_spare_threads(row->workers), CEILING_SERVERS_MAX),
+    };
+}
+
+static struct ceiling_shape
+shape_of(const struct plan_row *row, enum subject subject, uint64_t bytes)
+{
+    struct ceiling_shape shape = {
+        .workers = row->workers,
+        .servers = subject == SUBJECT_SOCKETS_ONE_SERVER ? 1 : row->servers,
+        .threads = 1,
+    };
+
+    if (subject_about(subject)->threads) {
+        shape = shape_of_job(row);
+    }
+    shape.wait = subject_about(subject)->wait;
+    shape.bytes = bytes;
+    return shape;
+}
+
 static psd_status
 start_ceiling(const struct plan_row *row, enum subject subject, uint64_t bytes,
               struct ceiling *ceiling, struct psd_error *err)
 {
     const struct subject_about *about = subject_about(subject);
-    const uint32_t servers = subject == SUBJECT_SOCKETS_ONE_SERVER ? 1 : row->servers;
+    const struct ceiling_shape shape = shape_of(row, subject, bytes);
 
     switch (about->kind) {
     case KIND_MEMORY:
         return ceiling_memory_start((enum ceiling_memory)about->variant, row->workers, bytes,
                                     ceiling, err);
     case KIND_SOCKETS:
-        return ceiling_sockets_start(about->wait, row->workers, servers, bytes, ceiling, err);
+        return ceiling_sockets_start(&shape, ceiling, err);
     case KIND_TLS:
-        return ceiling_tls_start(bytes, ceiling, err);
+        return ceiling_tls_start(&shape, ceiling, err);
+    case KIND_RELAY:
+        return ceiling_relay_start(row->workers, bytes, ceiling, err);
     default:
         return ceiling_ping_start((enum ceiling_ping)about->variant, about->wait, bytes, ceiling,
                                   err);

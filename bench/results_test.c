@@ -266,9 +266,9 @@ parse(const char *line, struct bench_options *options)
 static void
 test_options(void **state)
 {
-    static const char *const wrong[] = {"siute",       "suite --workers 2",   "--transport udp",
-                                        "--seconds 0", "--repeat 1000",       "--workers 100",
-                                        "suite again", "--sealed --workers 2"};
+    static const char *const wrong[] = {"siute",       "suite --workers 2", "--transport udp",
+                                        "--seconds 0", "--repeat 1000",     "--workers 100",
+                                        "suite again"};
     struct bench_options options;
     struct plan plan;
 
@@ -288,6 +288,14 @@ test_options(void **state)
     assert_int_equal(plan.rows[0].servers, 1);
     assert_int_equal(plan.rows[0].transport, TRANSPORT_TCP);
     assert_int_equal(plan.rows[0].sizes.bytes[0], 4 << 20);
+    assert_int_equal(parse("--sealed --workers 2 --servers 2 --sizes 4M", &options), PSD_OK);
+    plan_make(&options, &plan);
+    assert_int_equal(plan.count, 1);
+    assert_int_equal(plan.rows[0].workers, 2);
+    assert_int_equal(plan.rows[0].transport, TRANSPORT_TLS);
+    assert_true((plan.rows[0].subjects & SUBJECT_BIT(SUBJECT_TLS_THREADS)) != 0);
+    assert_true((plan.rows[0].subjects & SUBJECT_BIT(SUBJECT_TLS)) ==
+                0); /* a pair, not two of them */
 }
 
 static void

@@ -15,7 +15,8 @@
     }
 #define CEILINGS_ORDINARY                                                                          \
     {                                                                                              \
-        SUBJECT_COPY_NT, SUBJECT_COPY_LIBC, SUBJECT_SOCKETS, SUBJECT_TLS                           \
+        SUBJECT_COPY_NT, SUBJECT_COPY_LIBC, SUBJECT_SOCKETS, SUBJECT_SOCKETS_THREADS, SUBJECT_TLS, \
+            SUBJECT_TLS_THREADS                                                                    \
     }
 #define POSEIDON                                                                                   \
     {                                                                                              \
@@ -85,8 +86,12 @@ static const struct subject_about abouts[SUBJECTS] = {
         KIND_SOCKETS, TIMING_CALL, .wait = CEILING_SPIN},
     [SUBJECT_SOCKETS_ONE_SERVER] = {"ceiling_sockets_one_server", "ceiling: raw sockets, 1 server",
         KIND_SOCKETS, TIMING_CALL},
+    [SUBJECT_SOCKETS_THREADS] = {"ceiling_sockets_threads", "ceiling: raw sockets, the same threads",
+        KIND_SOCKETS, TIMING_CALL, .threads = true},
     [SUBJECT_TLS] = {"ceiling_tls", "ceiling: bare TLS",
         KIND_TLS, TIMING_CALL},
+    [SUBJECT_TLS_THREADS] = {"ceiling_tls_threads", "ceiling: bare TLS, the same threads",
+        KIND_TLS, TIMING_CALL, .threads = true},
     [SUBJECT_PING_MEMORY] = {"ping_shm", "ping: shared memory",
         KIND_PING, TIMING_CALL, .variant = CEILING_PING_MEMORY,
         .bytes_max = CEILING_PING_BYTES_MAX},
@@ -103,6 +108,8 @@ static const struct subject_about abouts[SUBJECTS] = {
     [SUBJECT_PING_UNIX_SPIN] = {"ping_unix_spin", "ping: unix socket, spinning",
         KIND_PING, TIMING_CALL, .variant = CEILING_PING_UNIX, .wait = CEILING_SPIN,
         .bytes_max = CEILING_PING_BYTES_MAX},
+    [SUBJECT_PING_RELAY] = {"ping_relay_spin", "ping: through a third process, spinning",
+        KIND_RELAY, TIMING_CALL, .wait = CEILING_SPIN, .bytes_max = CEILING_PING_BYTES_MAX},
 
     [SUBJECT_MPI] = {"mpi_allreduce", "OpenMPI",
         KIND_MPI, TIMING_BOTH, POSEIDON},

@@ -42,13 +42,16 @@ enum subject {
     SUBJECT_SOCKETS,
     SUBJECT_SOCKETS_SPIN,
     SUBJECT_SOCKETS_ONE_SERVER,
+    SUBJECT_SOCKETS_THREADS,
     SUBJECT_TLS,
+    SUBJECT_TLS_THREADS,
     SUBJECT_PING_MEMORY,
     SUBJECT_PING_MEMORY_SPIN,
     SUBJECT_PING_TCP,
     SUBJECT_PING_TCP_SPIN,
     SUBJECT_PING_UNIX,
     SUBJECT_PING_UNIX_SPIN,
+    SUBJECT_PING_RELAY,
     /* peers */
     SUBJECT_MPI,
     SUBJECT_MPI_TCP,
@@ -72,6 +75,7 @@ enum subject_kind {
     KIND_SOCKETS,
     KIND_TLS,
     KIND_PING,
+    KIND_RELAY,
     KIND_MPI,
     KIND_GLOO,
     KIND_RPC,
@@ -89,7 +93,7 @@ enum subject_job {
 /* Each subject is timed by the call alone, with what a worker does before and after, or both. */
 enum subject_timing { TIMING_CALL = 1, TIMING_TOUCH = 2, TIMING_BOTH = 3 };
 
-enum { SUBJECT_REFERENCES = 4 };
+enum { SUBJECT_REFERENCES = 6 };
 
 /* Thread: immutable. */
 struct subject_about {
@@ -104,6 +108,7 @@ struct subject_about {
     bool urgent;            /* TEAM_URGENT instead of TEAM_RUN */
     int variant;            /* of a ceiling: enum ceiling_memory or ceiling_ping */
     enum ceiling_wait wait; /* of sockets and pings */
+    bool threads;           /* of sockets and TLS: as many as a job has */
     bool tcp;               /* a peer: over tcp, though on one host */
     bool tuned;             /* a peer over tcp: with congestion control like ours */
     bool model;             /* only with tensors that stand for a model */

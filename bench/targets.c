@@ -36,6 +36,7 @@ struct target {
 
 #define SHM   TRANSPORT_SHM
 #define TCP   TRANSPORT_TCP
+#define TLS   TRANSPORT_TLS
 #define CALL  TIMING_CALL
 #define TOUCH TIMING_TOUCH
 
@@ -90,6 +91,15 @@ static const struct target targets[] = {
     {"s", SHM, 2, 2, "4M,64M",  SUBJECT_SUM,             CALL, {SUBJECT_SUM_OFF},  AT_LEAST, 0.98, false},
     {"s", TCP, 2, 2, "4M,32M",  SUBJECT_SUM,             CALL, {SUBJECT_SUM_OFF},  AT_LEAST, 0.98, false},
     {"s", TCP, 2, 2, "4M,32M",  SUBJECT_SUM_HELD,        CALL, {SUBJECT_SUM_HELD_OFF}, AT_LEAST, 0.95, false},
+
+    /* many cores: as many threads beside ours as we have */
+    {"c", SHM, 2, 1, "64M,256M", SUBJECT_ORDINARY, CALL,
+                                {SUBJECT_COPY_NT, SUBJECT_COPY_LIBC}, AT_LEAST, 0.70, false},
+    {"c", TCP, 2, 2, "64M,256M", SUBJECT_ORDINARY, CALL, {SUBJECT_SOCKETS_THREADS}, AT_LEAST, 0.80, false},
+    {"c", TLS, 1, 1, "64M",     SUBJECT_ORDINARY, CALL, {SUBJECT_TLS_THREADS}, AT_LEAST, 0.80, false},
+    {"c", TLS, 2, 2, "64M",     SUBJECT_ORDINARY, CALL, {SUBJECT_TLS_THREADS}, AT_LEAST, 0.80, false},
+    {"c", SHM, 2, 1, "4k",      SUBJECT_IN_PLACE, CALL, {SUBJECT_PING_RELAY}, AT_MOST, 1.5, false},
+    {"c", SHM, 2, 1, "102228128", SUBJECT_TENSORS, CALL, {SUBJECT_SUM_HELD}, AT_LEAST, 0.87, false},
 
     {"6", SHM, 1, 1, "256M",    SUBJECT_URGENT,   CALL, {SUBJECT_URGENT_EQUAL}, AT_LEAST, 10, false},
     {"6", TCP, 1, 1, "256M",    SUBJECT_URGENT,   CALL, {SUBJECT_URGENT_EQUAL}, AT_LEAST, 10, false},

@@ -19,7 +19,7 @@
 
 #include <psd/status.h>
 
-enum { TEAM_MAX = 64, TEAM_HELPERS_MAX = 256 };
+enum { TEAM_MAX = 256, TEAM_HELPERS_MAX = 1024 };
 
 /* What a worker shall do. */
 enum team_verb {
