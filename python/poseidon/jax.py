@@ -10,14 +10,16 @@
     gradients = jax.grad(loss)(params, batch)             # of this worker's batch
     updates, state = optimizer.update(gradients, state, params)
 
-push_pull() works on values and inside jax.jit, where it is a callback in the order of the program.
+push_pull() works on values and inside jax.jit, where it is a callback in the order of the program. Small leaves of one
+type share a table: a model of many small tensors costs a round trip, not one for each.
 Checkpoint is the program's state in the checkpoints of psd_run (_jax_checkpoint.py)."""
 
 from __future__ import annotations
 
 import time
+import weakref
 import zlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -31,41 +33,93 @@ from ._memory import dtype_name
 
 TIMEOUT_MS = 1_800_000  # for the slowest worker to come to the same place
 _PRIORITY_MAX = 255
+_SMALL_BYTES = 64 << 10  # leaves below this travel together: what a table costs is more than what they do ...
+_PACK_BYTES = 1 << 20  # ... until they are so many bytes
+
+# By context and name: the leaves of a tree, and how they travel. Tables are the context's: they would keep it.
+_trees: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
-def _tables(leaves: list[Any], name: str, reduce: str) -> list[poseidon.Table]:
-    """One for each leaf, opened when they are first used. Early leaves overtake."""
-    context = poseidon.context()
-    found = []
+class _Pack(NamedTuple):
+    """Leaves that travel as one table."""
+
+    table: str  # its name
+    numbers: list[int]  # of the leaves
+
+
+def _plan(leaves: list[Any]) -> list[list[int]]:
+    """Which leaves travel together: small ones of one type, as every worker finds out by itself."""
+    packs: list[list[int]] = []
+    filling: dict[str, list[int]] = {}
+    filled: dict[str, int] = {}
     for number, leaf in enumerate(leaves):
-        full = f"jax.{name}.{number}"
-        table = context._tables.get(full)
-        if table is None:
-            table = poseidon.Table(full, tuple(leaf.shape), dtype_name(leaf.dtype), use="sum",
-                                   reduce=reduce, nan_policy="allow",
-                                   priority=max(1, _PRIORITY_MAX - number))
-        elif table.shape != tuple(leaf.shape) or table.dtype != dtype_name(leaf.dtype):
-            raise InvalidError(f"push_pull {name}: leaf {number} is {leaf.dtype}"
-                               f"{list(leaf.shape)} now, and was {table.dtype}{list(table.shape)}: "
+        kind, size = dtype_name(leaf.dtype), leaf.size * leaf.dtype.itemsize
+        if size >= _SMALL_BYTES:
+            packs.append([number])
+            continue
+        if kind not in filling or filled[kind] + size > _PACK_BYTES:
+            filling[kind], filled[kind] = [], 0
+            packs.append(filling[kind])
+        filling[kind].append(number)
+        filled[kind] += size
+    return packs
+
+
+def _open(leaves: list[Any], numbers: list[int], name: str, reduce: str) -> _Pack:
+    """Early leaves overtake."""
+    first, more = leaves[numbers[0]], len(numbers) - 1
+    shape = tuple(first.shape) if more == 0 else (sum(leaves[number].size for number in numbers),)
+    full = f"jax.{name}.{numbers[0]}" + (f" and {more} more" if more > 0 else "")
+    poseidon.Table(full, shape, dtype_name(first.dtype), use="sum", reduce=reduce, nan_policy="allow",
+                   priority=max(1, _PRIORITY_MAX - numbers[0]))
+    return _Pack(full, numbers)
+
+
+def _packs(leaves: list[Any], name: str, reduce: str) -> list[_Pack]:
+    """Those of a tree, opened when they are first used."""
+    known = _trees.setdefault(poseidon.context(), {})
+    kinds = [f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves]
+    if name not in known:
+        known[name] = kinds, [_open(leaves, numbers, name, reduce) for numbers in _plan(leaves)]
+    before, packs = known[name]
+    if len(before) != len(kinds):
+        raise InvalidError(f"push_pull {name}: the tree has {len(kinds)} leaves now, and had {len(before)}: "
+                           "give trees of another kind another name")
+    for number, (was, now) in enumerate(zip(before, kinds)):
+        if was != now:
+            raise InvalidError(f"push_pull {name}: leaf {number} is {now} now, and was {was}: "
                                "give trees of another kind another name")
-        found.append(table)
-    return found
+    return packs
 
 
 _ended_ns = 0  # when the last exchange did, and JAX went on computing
 
 
-def _exchange(leaves: list[Any], tables: list[poseidon.Table]) -> list[np.ndarray]:
+def _joined(leaves: list[Any], numbers: list[int]) -> np.ndarray:
+    """In memory of our own: JAX's may not change."""
+    if len(numbers) == 1:
+        return np.array(leaves[numbers[0]], order="C")
+    return np.concatenate([np.asarray(leaves[number]).reshape(-1) for number in numbers])
+
+
+def _exchange(leaves: list[Any], packs: list[_Pack]) -> list[np.ndarray]:
     """All of them at once. What JAX computed since the last time is one program: update, forward, backward."""
     global _ended_ns  # pylint: disable=global-statement
-    outputs = [np.array(leaf, order="C") for leaf in leaves]  # of our own: JAX's may not change
+    tables = [poseidon.context()._tables[pack.table] for pack in packs]
+    sent = [_joined(leaves, pack.numbers) for pack in packs]
     if _ended_ns and tables:
         poseidon.mark(tables[0].step, "compute", _ended_ns, time.monotonic_ns())
-    futures = [table.push_pull(output, output, timeout_ms=TIMEOUT_MS)
-               for table, output in zip(tables, outputs)]
+    futures = [table.push_pull(values, values, timeout_ms=TIMEOUT_MS) for table, values in zip(tables, sent)]
     for future in futures:
         future.wait()
     _ended_ns = time.monotonic_ns()
+    outputs: list[Any] = [None] * len(leaves)
+    for pack, values in zip(packs, sent):
+        begin, flat = 0, values.reshape(-1)
+        for number in pack.numbers:
+            leaf = leaves[number]
+            outputs[number] = flat[begin:begin + leaf.size].reshape(leaf.shape)
+            begin += leaf.size
     return outputs
 
 
@@ -80,12 +134,12 @@ def push_pull(tree: Any, name: str | None = None, *, reduce: str = "mean") -> An
     Every worker calls it with trees of the same kind, in the same order."""
     leaves, structure = jax.tree.flatten(tree)
     leaves = [leaf if hasattr(leaf, "dtype") else np.asarray(leaf, np.float32) for leaf in leaves]
-    tables = _tables(leaves, name or f"{_default_name(leaves, structure)}.{reduce}", reduce)
+    packs = _packs(leaves, name or f"{_default_name(leaves, structure)}.{reduce}", reduce)
     if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-        made = _exchange(leaves, tables)
+        made = _exchange(leaves, packs)
         return structure.unflatten([jax.numpy.asarray(value) for value in made])
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
-    made = io_callback(lambda *values: _exchange(list(values), tables), shapes, *leaves,
+    made = io_callback(lambda *values: _exchange(list(values), packs), shapes, *leaves,
                        ordered=True)
     return structure.unflatten(made)
 

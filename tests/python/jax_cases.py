@@ -38,6 +38,30 @@ def trees():
                       float(sent["bits"][2])])
 
 
+def packed():
+    """A tree of small and large leaves of two types, and each of them by itself: whose bits are the same, and the tables."""
+    random = np.random.default_rng(poseidon.rank())
+    sizes = [(3,), (200, 7), (20000,), (), (64, 300), (5, 5), (150000,), (0, 2), *[(1024,)] * 400]
+    tree = [jnp.asarray(random.standard_normal(size, np.float32), jnp.bfloat16 if number % 5 == 4 else jnp.float32)
+            for number, size in enumerate(sizes)]
+    together = psd.push_pull(tree, "together")
+    again = jax.jit(lambda given: psd.push_pull(given, "together"))(together)
+    apart = [psd.push_pull(leaf, f"apart{number}") for number, leaf in enumerate(tree)]
+    same = [one.shape == other.shape and one.dtype == other.dtype and np.asarray(one).tobytes() == np.asarray(other).tobytes()
+            for one, other in zip([*together, *again], [*apart, *apart])]  # the mean of means is the mean
+    tables = [name for name in poseidon.context()._tables if name.startswith("jax.together")]
+    return dict(different=[number for number, good in enumerate(same) if not good], tables=tables,
+                fewer=attempt(psd.push_pull, tree[1:], "together"))
+
+
+def attempt(function, *arguments):
+    """What it says when it fails."""
+    try:
+        return f"no error: {function(*arguments)!r}"
+    except Exception as error:  # pylint: disable=broad-exception-caught
+        return f"{type(error).__name__}: {error}"
+
+
 def optimizer():
     """optax: the mean comes before everything that the wrapped chain does."""
     chain = psd.distributed(optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(1.0)))
@@ -52,13 +76,6 @@ def optimizer():
 
 def refusals():
     """What cannot be done says why. Closes the context."""
-
-    def attempt(function, *arguments):
-        try:
-            return f"no error: {function(*arguments)!r}"
-        except Exception as error:  # pylint: disable=broad-exception-caught
-            return f"{type(error).__name__}: {error}"
-
     psd.push_pull(jnp.ones(3), "named")
     found = {"integers": attempt(psd.push_pull, jnp.arange(3)),
              "shapes": attempt(psd.push_pull, jnp.ones(4), "named")}
@@ -68,4 +85,4 @@ def refusals():
 
 if __name__ == "__main__":
     poseidon.init()
-    tell(trees=trees(), optimizer=optimizer(), refusals=refusals())
+    tell(trees=trees(), packed=packed(), optimizer=optimizer(), refusals=refusals())

@@ -666,6 +666,19 @@ def test_jax_trees(jax_cases):
 
 
 @needs_jax
+def test_jax_small_leaves_travel_together(jax_cases):
+    """If this fails, a tree of many small leaves costs a round trip for each of them, or its bits depend on how they are
+    packed, or a tree of another kind is taken for the one that was packed."""
+    for each in jax_cases:
+        found = each["packed"]
+        assert found["different"] == []
+        # 408 leaves: two large ones, 325 small ones of f32, more than a megabyte, and 81 of bf16
+        assert found["tables"] == ["jax.together.0 and 258 more", "jax.together.2", "jax.together.4 and 80 more",
+                                   "jax.together.6", "jax.together.326 and 65 more"], found["tables"]
+        assert "the tree has 407 leaves now, and had 408" in found["fewer"] and "another name" in found["fewer"]
+
+
+@needs_jax
 def test_jax_optimizer_averages_first(jax_cases):
     """If this fails, a chain of optax clips the gradients of one worker instead of the means."""
     for each in jax_cases:
