@@ -10,13 +10,10 @@
 
 #include <stdio.h>
 
-#include "base/cores.h"
 #include "base/fail.h"
 #include "job.h"
 #include "progress.h"
 #include "timer.h"
-
-enum { CORES_OF_256 = 16 }; /* fewer are busy for long with so many processes */
 
 /* Thread: owned by the runner. */
 struct starts {
@@ -80,7 +77,7 @@ psd_status
 start_run(const struct bench_options *options, struct psd_error *err)
 {
     static const uint32_t counts[] = {1, 4, 16, 64, 256};
-    const size_t most = options->quick ? 2 : psi_usable_cores() < CORES_OF_256 ? 4 : 5;
+    const size_t most = options->quick ? 2 : sizeof(counts) / sizeof(counts[0]);
     struct timer_load load;
     psd_status status = PSD_OK;
     double foreign;
