@@ -20,7 +20,6 @@ import tempfile
 import time
 
 TREE = pathlib.Path(__file__).resolve().parents[1]
-BLOCKS = 8
 KINDS = ("auto", "data_parallel", "ddp")
 
 
@@ -29,7 +28,8 @@ def parse():
     parser.add_argument("--models", default="mlp,cnn,language,resnet,wide,bert", help="which [all]")
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--rounds", type=int, default=5, help="jobs of each kind [5]")
-    parser.add_argument("--steps", type=int, help="of a block; there are 8 [by model]")
+    parser.add_argument("--steps", type=int, help="of a block [by model]")
+    parser.add_argument("--blocks", type=int, default=8, help="of a job, and one more to warm up [8]")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--profile", help="file for a profile of worker 0, with one kind")
     parser.add_argument("--json", type=os.path.abspath, help="append a line for programs to this file")
@@ -158,14 +158,14 @@ def worker(args):
     blocks = []
     done, begin, cpu, all_cpu = 0, 0.0, 0.0, 0.0
     profiler = None
-    while len(blocks) <= BLOCKS:
+    while len(blocks) <= args.blocks:
         for inputs, labels in loader:
             if done == steps:  # the first block warms up
                 blocks.append((time.perf_counter() - begin) / steps if begin else 0.0)
                 if len(blocks) == 1:
                     cpu, all_cpu = time.process_time(), job_cpu_s()
                     profiler = _profiler(args, rank)
-                if len(blocks) > BLOCKS:
+                if len(blocks) > args.blocks:
                     break
                 done, begin = 0, time.perf_counter()
             optimizer.zero_grad()
@@ -175,7 +175,7 @@ def worker(args):
     if profiler is not None:
         profiler.disable()
         profiler.dump_stats(args.profile)
-    count = BLOCKS * steps
+    count = args.blocks * steps
     if rank == 0:
         print(json.dumps({"step_s": min(blocks[1:]), "median_s": statistics.median(blocks[1:]),
                           "cpu_s": (time.process_time() - cpu) / count, "job_cpu_s": (job_cpu_s() - all_cpu) / count}),
@@ -214,7 +214,7 @@ def _wrap(model, wrapper):
 
 def run_job(args, kind, name):
     words = [sys.executable, str(pathlib.Path(__file__).resolve()), f"--worker={kind}:{name}",
-             f"--workers={args.workers}"]
+             f"--workers={args.workers}", f"--blocks={args.blocks}"]
     words += [f"--steps={args.steps}"] if args.steps else []
     words += [f"--profile={os.path.abspath(args.profile)}"] if args.profile else []
     options = {"ddp": ["--personality", "torch", "--auto", "off"], "data_parallel": ["--auto", "off"],

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """poseidon.torch in real jobs: workers are the cases of torch_cases.py."""
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -497,6 +498,24 @@ def test_overhead_is_measured(tmp_path):
                "--steps=1", "--batch=4", f"--json={tmp_path}/line")
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads((tmp_path / "line").read_text())["name"] == "torch_overhead"
+
+
+@pytest.mark.parametrize("frames,part", [
+    (["at::native::mm (/x/libtorch_cpu.so)", "PyEval (/x/python3)"], None),
+    (["__memmove_avx (/x/libc.so.6)", "at::native::cat (/x/libtorch_cpu.so)"], None),
+    (["__memmove_avx (/x/libc.so.6)", "psi_timed_copy_large (/x/libpsd.so.0.1.0)"], 0),
+    (["kernel (/x/libtorch_cpu.so)", "at::_ops::copy_::call (/x/libtorch_cpu.so)",
+      "torch::autograd::PyFunctionTensorPostAccGradHooks (/x/libtorch_python.so)"], 0),
+    (["PyEval (/x/python3)", "torch::autograd::PyFunctionTensorPostAccGradHooks (/x/libtorch_python.so)"], 1),
+    (["epoll_wait (/x/libc.so.6)", "psi_loop_wait (/x/libpsd.so.0.1.0)",
+      "torch::autograd::PyFunctionTensorPostAccGradHooks (/x/libtorch_python.so)"], 2),
+])
+def test_profile_tells_ours_from_the_programs(frames, part):
+    """If this fails, bench/torch_share.py counts what the program computes as ours, or the other way round."""
+    specification = importlib.util.spec_from_file_location("torch_share", TREE / "bench" / "torch_share.py")
+    share = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(share)
+    assert share.part_of(frames) == (None if part is None else share.PARTS[part])
 
 
 @pytest.mark.all
