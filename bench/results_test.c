@@ -4,6 +4,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -164,6 +165,32 @@ test_targets(void **state)
     ours->shared = false;
     text = printed(print_targets, &results);
     assert_non_null(strstr(text, "met, but over tcp |"));
+    free(text);
+    results_fini(&results);
+}
+
+/* If this fails, a round trip of three processes that take turns on one core passes for a reference. */
+static void
+test_targets_on_too_few_cores(void **state)
+{
+    const struct situation small = {TRANSPORT_SHM, 2, 1, 4096};
+    const struct team_times times = {.elapsed_ns = 1, .median_ns = 1, .shared = 2};
+    struct results results = {0};
+    cpu_set_t before;
+    cpu_set_t one;
+    char *text;
+
+    (void)state;
+    result_note(results_add(&results, &small, SUBJECT_IN_PLACE, TIMING_CALL), &times, 1);
+    result_note(results_add(&results, &small, SUBJECT_PING_RELAY, TIMING_CALL), &times, 1);
+    assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+    CPU_ZERO(&one);
+    CPU_SET((size_t)sched_getcpu(), &one);
+    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+    text = printed(print_targets, &results);
+    assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
+    assert_non_null(strstr(text, "through a third process, spinning | <= 1.5 | 1.00 | 1.00-1.00 | "
+                                 "met, but on too few cores |"));
     free(text);
     results_fini(&results);
 }
@@ -356,6 +383,7 @@ main(void)
         cmocka_unit_test(test_ratio_is_taken_run_by_run),
         cmocka_unit_test(test_reference_is_the_best_timed_alike),
         cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_targets_on_too_few_cores),
         cmocka_unit_test(test_lines),
         cmocka_unit_test(test_doubts),
         cmocka_unit_test(test_sizes),

@@ -8,6 +8,7 @@
  */
 #include "targets.h"
 
+#include "base/cores.h"
 #include "base/fail.h"
 #include "options.h"
 #include "report.h"
@@ -165,6 +166,14 @@ bound_text(const struct target *target, char *text, size_t size)
              target->bound == AT_MOST_US ? " us" : "");
 }
 
+/* Whoever spins beside others on one core is no reference. */
+static bool
+lacks_cores(const struct target *target, const struct result *reference)
+{
+    return reference != NULL && subject_about(reference->subject)->kind == KIND_RELAY &&
+           psi_usable_cores() <= target->workers;
+}
+
 static void
 print_verdict(FILE *file, const struct target *target, const struct result *result,
               const struct result *reference)
@@ -176,11 +185,12 @@ print_verdict(FILE *file, const struct target *target, const struct result *resu
         return;
     }
     value = measure(target, result, reference);
-    fprintf(file, " %.2f | %.2f-%.2f | %s%s |\n", value.middle, value.least, value.most,
+    fprintf(file, " %.2f | %.2f-%.2f | %s%s%s |\n", value.middle, value.least, value.most,
             is_met(target, value.middle) ? "met"
             : target->aim                ? "missed (aim)"
                                          : "MISSED",
-            result_missed_shm(result) ? ", but over tcp" : "");
+            result_missed_shm(result) ? ", but over tcp" : "",
+            lacks_cores(target, reference) ? ", but on too few cores" : "");
 }
 
 /* ---- The table ---- */
