@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from helpers import HERE, Job, program
+from helpers import HERE, SANITIZED, Job, program
 
 LARGE = HERE.parent / "sim" / "large"
 WORKERS, VICTIM, STEPS, LAST = 256, 77, 10, 3
@@ -26,6 +26,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.skipif(SANITIZED, reason="256 processes under a sanitizer take minutes")
 def test_many_real_workers(tmp_path):
     """If this fails, 256 processes do not get through a start, ten steps, a death among them and a clean end; or those that
     are left disagree about what the dead one counted for."""
