@@ -380,10 +380,10 @@ typedef enum psd_full {
 
 struct psd_sparse_args {
     size_t struct_size;
-    const char *name;                 /* 1..255 bytes of UTF-8, unique in the job */
-    psd_dtype dtype;                  /* of rows and gradients: PSD_F32, PSD_F16, PSD_BF16 */
-    uint32_t width;                   /* numbers of a row, 1..PSD_WIDTH_MAX */
-    psd_use use;                      /* PSD_USE_UPDATE */
+    const char *name; /* 1..255 bytes of UTF-8, unique in the job */
+    psd_dtype dtype;  /* of rows and gradients: PSD_F32, PSD_F16, PSD_BF16 */
+    uint32_t width;   /* numbers of a row, 1..PSD_WIDTH_MAX */
+    psd_use use; /* PSD_USE_SUM: gradients are added and answered, and no row is kept (below) */
     psd_reduce reduce;                /* PSD_REDUCE_MEAN divides by the workers that pushed in this
                                          step, not by those that had the row */
     const struct psd_rule_args *rule; /* copied; NULL: PSD_RULE_SGD, defaults */
@@ -467,6 +467,32 @@ PSD_API psd_status psd_sparse_lookup(psd_table *table, const struct psd_rows *ro
 PSD_API psd_status psd_sparse_push(psd_table *table, const struct psd_rows *rows, psd_op **op_p);
 PSD_API psd_status psd_sparse_push_lookup(psd_table *table, const struct psd_rows *rows,
                                           psd_op **op_p);
+
+/*
+ * Sums of rows, for programs that make their steps themselves. In a sparse table with PSD_USE_SUM
+ * nothing is kept: the answer to psd_sparse_push of step c is what all workers pushed in step c, the
+ * rows of equal ids added along the tree over ranks (PSD_REDUCE_MEAN: divided by the workers of the
+ * step, not by those that had the row). Every worker gets the same bits. Only psd_sparse_push is for
+ * such tables. They take no rule, no staleness, no backup workers, and nothing about which rows come
+ * to be. What becomes of them when a server dies: docs/sparse.md.
+ *
+ *     psd_sparse_push(sums, &rows, &op);
+ *     ... psd_wait(op, PSD_FOREVER), room for psd_sparse_sum_count(op) ids and rows ...
+ *     psd_sparse_sum_read(op, ids, rows);
+ *     psd_op_release(op);
+ *
+ * psd_sparse_sum_count - rows of the answer; 0 also if op is no such push, or has not ended well.
+ *
+ * psd_sparse_sum_read - writes the ids, rising as unsigned numbers, each once, and their rows in the
+ * table's type. `rows` has any alignment. It may be called again.
+ *
+ * Returns PSD_OK, or
+ *   PSD_ERR_STATE       op is not a push to a sparse sum that has ended well;
+ *   PSD_ERR_INVALID     missing pointer;
+ *   PSD_ERR_NO_MEMORY.
+ */
+PSD_API uint64_t psd_sparse_sum_count(const psd_op *op);
+PSD_API psd_status psd_sparse_sum_read(const psd_op *op, uint64_t *ids, void *rows);
 
 /* -------------------------------------------------------------------- memory without copies --- */
 

@@ -44,9 +44,9 @@ check_sparse(const struct master *master, const struct psi_spec *spec, struct ps
     }
     if (config->replicas > 0) {
         lacks = "replicas is 1, and servers keep no copies of sparse tables yet: give --replicas 0";
-    } else if (config->disk != NULL) {
+    } else if (config->disk != NULL && spec->use == PSD_USE_UPDATE) {
         lacks = "the job has checkpoints, and sparse tables are not in them yet";
-    } else if (config->resumed != NULL) {
+    } else if (config->resumed != NULL && spec->use == PSD_USE_UPDATE) {
         lacks = "the job goes on from a checkpoint, and sparse tables are not in it yet";
     } else if (config->policy == PSI_DEATH_WAIT && evicts(&spec->rows)) {
         lacks = "workers are replaced (on_worker_death wait), and a replacement cannot read rows "

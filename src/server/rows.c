@@ -7,6 +7,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -35,6 +36,11 @@ rows_target(const struct session *session, const struct chunk *chunk, struct psd
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s to table %s, which is %ssparse",
                         psi_frame_type_name(frame->type), spec->name,
                         psi_spec_is_sparse(spec) ? "" : "not ");
+    }
+    if (psi_spec_is_sparse_sum(spec) && frame->type != PSI_FRAME_SPARSE_PUSH_PULL) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s to table %s, whose sum answers a %s",
+                        psi_frame_type_name(frame->type), spec->name,
+                        psi_frame_type_name(PSI_FRAME_SPARSE_PUSH_PULL));
     }
     if (frame->payload_bytes < PSI_ROWS_HEAD_BYTES || frame->dtype != spec->dtype ||
         frame->codec != 0 || meta->has_part || meta->has_node ||
@@ -66,11 +72,12 @@ look_through(struct session *session, const struct chunk *chunk, const void *pay
         .first_bucket = psi_bucket_first(chunk->index, bits, places),
         .end_bucket = psi_bucket_first(chunk->index + 1, bits, places),
     };
+    const bool may_ask = psi_frame_wants_value(type) && !psi_spec_is_sparse_sum(&table->spec);
     struct psd_error why;
     psd_status status = psi_rows_decode(payload, bytes, &form, &session->rows, &why);
 
     if (status == PSD_OK && ((!psi_frame_has_gradient(type) && session->rows.gradients > 0) ||
-                             (!psi_frame_wants_value(type) && session->rows.asked > 0))) {
+                             (!may_ask && session->rows.asked > 0))) {
         status = psi_fail(&why, PSD_ERR_PROTOCOL, "%u rows of %u gradients, and %u asked for",
                           session->rows.pushed, session->rows.gradients, session->rows.asked);
     }
@@ -130,38 +137,79 @@ free_rows(void *owner, uint64_t cookie)
     free(owner);
 }
 
-/* The rows are gathered where the network takes them from: they may change before it has. */
+/* What answers a request. NULL: no memory. Rows that are asked for are gathered, and those of a sum
+ * copied, where the network takes them from: they may change before it has. */
+static uint8_t *
+make_answer(const struct chunk *chunk, const struct parked *parked, uint32_t buffer,
+            size_t *bytes_p)
+{
+    struct store *store = chunk->table->store;
+    const size_t each = row_bytes(chunk);
+    const bool is_sum = psi_spec_is_sparse_sum(&chunk->table->spec);
+    const struct store_rows rows = is_sum ? store->ops->sums(store, chunk->place) : parked->asked;
+    uint8_t *answer;
+
+    *bytes_p =
+        is_sum ? psi_rows_bytes(each, rows.count, 0) : psi_rows_value_bytes(each, rows.count);
+    answer = malloc(*bytes_p);
+    if (answer != NULL && is_sum) {
+        psi_rows_sum_encode(answer, each, rows.ids, rows.rows, rows.count);
+    } else if (answer != NULL) {
+        store->ops->lookup(store, chunk->place, buffer, &rows,
+                           psi_rows_value_encode(answer, rows.count));
+    }
+    return answer;
+}
+
+/* The sum of what all workers gave may be more than one of them may give. */
+static bool
+is_too_long(struct lane *lane, const struct chunk *chunk, const struct parked *parked)
+{
+    const struct store *store = chunk->table->store;
+    const struct psi_spec *spec = &chunk->table->spec;
+    const struct store_rows sums = psi_spec_is_sparse_sum(spec)
+                                       ? store->ops->sums(store, chunk->place)
+                                       : (struct store_rows){0};
+    const size_t bytes = psi_rows_bytes(row_bytes(chunk), sums.count, 0);
+    char text[PSI_TEXT_MAX];
+
+    if (sums.count <= PSI_ROWS_MAX && bytes <= PSI_FRAME_CHUNK_MAX) {
+        return false;
+    }
+    snprintf(text, sizeof(text),
+             "sparse table %s: the sum of step %llu has %u rows, %zu MiB, in one lane; at most %d "
+             "rows and %d MiB: take fewer ids in a step, or more lanes or servers",
+             spec->name, (unsigned long long)parked->step, sums.count, bytes >> 20, PSI_ROWS_MAX,
+             PSI_FRAME_CHUNK_MAX >> 20);
+    answer_status(lane, parked->sender, parked->request, chunk, PSD_ERR_TOO_BIG, text);
+    return true;
+}
+
 void
 rows_answer(struct lane *lane, const struct chunk *chunk, const struct parked *parked,
             uint32_t buffer)
 {
-    struct store *store = chunk->table->store;
     struct session *session = lane->sessions[parked->sender];
     struct psi_frame frame = value_frame(lane, chunk, parked);
     struct psi_payload payload = {
-        .bytes = psi_rows_value_bytes(row_bytes(chunk), parked->asked.count),
         .checksum = lane->config.checksum,
         .patient = true,
         .release = free_rows,
     };
-    uint8_t *bytes;
 
-    if (session == NULL) {
-        return; /* it asks again when it is back */
+    if (session == NULL || is_too_long(lane, chunk, parked)) {
+        return; /* it asks again when it is back; or it knows */
     }
-    bytes = malloc(payload.bytes);
-    if (bytes == NULL) {
+    payload.owner = make_answer(chunk, parked, buffer, &payload.bytes);
+    payload.base = payload.owner;
+    if (payload.owner == NULL) {
         psi_guest_doom(&session->guest);
         return;
     }
-    store->ops->lookup(store, chunk->place, buffer, &parked->asked,
-                       psi_rows_value_encode(bytes, parked->asked.count));
     frame.type = PSI_FRAME_SPARSE_VALUE;
     frame.dtype = (uint8_t)chunk->table->spec.dtype;
-    payload.base = bytes;
-    payload.owner = bytes;
     if (psi_post_payload(session->guest.conn, &frame, NULL, &payload) != PSD_OK) {
-        free(bytes);
+        free(payload.owner);
         psi_guest_doom(&session->guest);
         return;
     }

@@ -222,6 +222,15 @@ first_chunk_here(const struct table *table)
     return first;
 }
 
+static const struct store_ops *
+kind_of(const struct psi_spec *spec)
+{
+    if (psi_spec_is_sparse_sum(spec)) {
+        return &store_sparse_sum;
+    }
+    return psi_spec_is_sparse(spec) ? &store_sparse : &store_dense;
+}
+
 static psd_status
 table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct psd_error *err)
 {
@@ -236,7 +245,7 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
         .shared = wants_segment(lane, table),
         .level = lane->config.kernel,
     };
-    const struct store_ops *kind = psi_spec_is_sparse(&table->spec) ? &store_sparse : &store_dense;
+    const struct store_ops *kind = kind_of(&table->spec);
     const uint64_t bytes = kind->bytes(&layout) + bookkeeping_bytes(lane, table);
     const uint64_t cells = table->chunk_count * lane->rows;
     uint32_t rank;

@@ -132,9 +132,12 @@ struct store_ops {
     void (*value_loaded)(struct store *store, uint64_t chunk, uint32_t buffer);
 
     /* Sparse tables, which are not read otherwise: writes the rows of these ids, as they are in that
-     * buffer, into rows->rows. */
+     * buffer, into `rows`. NULL: nothing is kept by id. */
     void (*lookup)(struct store *store, uint64_t chunk, uint32_t buffer,
                    const struct store_rows *asked, void *rows);
+
+    /* Sparse tables that keep nothing by id: all rows of the last round, until the next one. */
+    struct store_rows (*sums)(const struct store *store, uint64_t chunk);
 };
 
 #endif

@@ -176,9 +176,33 @@ psi_spec_check_rows(const struct psi_spec *spec, const struct psi_row_policy *po
     return psi_row_policy_check(policy, &subject, err);
 }
 
+/* Of a sparse sum no row stays: there is nothing to admit, to bound or to let go. */
+static psd_status
+check_sparse_sum(const struct psi_spec *spec, struct psd_error *err)
+{
+    struct psi_row_policy none = {0};
+    const char *given;
+
+    psi_row_policy_fill(&none, spec->bucket_bits);
+    given = psi_row_policy_difference(&spec->rows, &none);
+    if (given != NULL) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "sparse table %s: use sum with %s: a sum keeps no rows", spec->name, given);
+    }
+    if (spec->backup_workers > 0) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "sparse table %s: use sum with backup_workers %u: who is left out of a "
+                        "step would never see its sum",
+                        spec->name, spec->backup_workers);
+    }
+    return PSD_OK;
+}
+
 static psd_status
 check_sparse(const struct psi_spec *spec, struct psd_error *err)
 {
+    psd_status status;
+
     if (!psi_spec_is_sparse(spec)) {
         return spec->bucket_bits == 0
                    ? PSD_OK
@@ -193,12 +217,8 @@ check_sparse(const struct psi_spec *spec, struct psd_error *err)
                         "sparse table %s: 2^%u buckets, expected 2^%d to 2^%d", spec->name,
                         spec->bucket_bits, PSI_BUCKET_BITS_MIN, PSI_BUCKET_BITS_MAX);
     }
-    if (spec->use != PSD_USE_UPDATE) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "sparse table %s: use %s is not there yet: only update is", spec->name,
-                        use_names[spec->use]);
-    }
-    return psi_spec_check_rows(spec, &spec->rows, err);
+    status = psi_spec_check_rows(spec, &spec->rows, err);
+    return status == PSD_OK && spec->use == PSD_USE_SUM ? check_sparse_sum(spec, err) : status;
 }
 
 /* A sum table holds no values: nothing to begin with, nothing to update, nothing to be late for. */

@@ -81,12 +81,21 @@ psi_spec_synchronous(const struct psi_spec *spec)
     return spec->staleness == 0;
 }
 
+/* Rows by id that are added, and not kept. */
+static inline bool
+psi_spec_is_sparse_sum(const struct psi_spec *spec)
+{
+    return psi_spec_is_sparse(spec) && spec->use == PSD_USE_SUM;
+}
+
 /* Can workers make anew what a lost server had of the table? Of a sum they have the gradients until
- * they have the result; not with backup workers, whom nobody waits for. */
+ * they have the result; not with backup workers, whom nobody waits for. Of rows they give the
+ * gradients back earlier. */
 static inline bool
 psi_spec_survives(const struct psi_spec *spec)
 {
-    return spec->use == PSD_USE_SUM && psi_spec_synchronous(spec) && spec->backup_workers == 0;
+    return spec->use == PSD_USE_SUM && psi_spec_synchronous(spec) && spec->backup_workers == 0 &&
+           !psi_spec_is_sparse(spec);
 }
 
 /* ... and do they? Not in a job that waits for replacements of workers: these may repeat a step whose sum is

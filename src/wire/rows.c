@@ -144,3 +144,35 @@ psi_rows_value_decode(const uint8_t *payload, size_t bytes, size_t row_bytes, ui
     *rows_p = payload + PSI_ROWS_HEAD_BYTES;
     return PSD_OK;
 }
+
+void
+psi_rows_sum_encode(uint8_t *payload, size_t row_bytes, const uint64_t *ids, const void *rows,
+                    uint32_t count)
+{
+    const struct psi_rows counts = {.pushed = count, .gradients = 1};
+    const struct psi_rows_room room = psi_rows_encode(payload, row_bytes, &counts);
+
+    for (uint32_t i = 0; i < count; i++) {
+        psi_store_u64(room.ids + (size_t)i * ID_BYTES, ids[i]);
+    }
+    if (count > 0) {
+        memcpy(room.rows, rows, count * row_bytes);
+    }
+}
+
+psd_status
+psi_rows_sum_decode(const uint8_t *payload, size_t bytes, const struct psi_rows_form *form,
+                    struct psi_rows *rows_p, struct psd_error *err)
+{
+    struct psi_rows rows;
+    const psd_status status = psi_rows_decode(payload, bytes, form, &rows, err);
+
+    if (status == PSD_OK && (rows.asked > 0 || rows.gradients != 1)) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "a sum of %u gradients that asks for %u rows",
+                        rows.gradients, rows.asked);
+    }
+    if (status == PSD_OK) {
+        *rows_p = rows;
+    }
+    return status;
+}

@@ -8,7 +8,8 @@
  * `gradients` is 1 if this is a worker's gradient, although perhaps of no row here; 0 if the worker
  * is present and adds nothing, and where nothing is pushed. Ids of each list are sorted by
  * psi_bucket_mix(), no id comes twice, and all are of the place that the frame is for. A
- * SPARSE_VALUE brings the rows that were asked for, as `pushed`, without ids.
+ * SPARSE_VALUE brings the rows that were asked for, as `pushed`, without ids. Of a table that is a sum
+ * it brings all rows of the round as a gradient would: with ids, and nothing asked for.
  *
  * A decoder trusts nothing. What it found stays true only as long as nobody writes to the bytes: they
  * must not be a peer's own memory.
@@ -70,5 +71,12 @@ size_t psi_rows_value_bytes(size_t row_bytes, uint64_t count);
 psd_status psi_rows_value_decode(const uint8_t *payload, size_t bytes, size_t row_bytes,
                                  uint32_t expected, const uint8_t **rows_p, struct psd_error *err);
 uint8_t *psi_rows_value_encode(uint8_t *payload, uint32_t count);
+
+/* Of the SPARSE_VALUE of a sum, which takes psi_rows_bytes(row_bytes, count, 0). */
+void psi_rows_sum_encode(uint8_t *payload, size_t row_bytes, const uint64_t *ids, const void *rows,
+                         uint32_t count);
+psd_status psi_rows_sum_decode(const uint8_t *payload, size_t bytes,
+                               const struct psi_rows_form *form, struct psi_rows *rows_p,
+                               struct psd_error *err);
 
 #endif

@@ -81,10 +81,6 @@ refuse_tables(struct worker *worker)
     CHECK_STATUS(worker,
                  psd_sparse_open(worker->context, SPARSE("e", 4, .init = PSD_INIT_RANK0), &table),
                  PSD_ERR_INVALID);
-    CHECK_STATUS(worker,
-                 psd_sparse_open(worker->context, SPARSE("e", 4, .use = PSD_USE_SUM), &table),
-                 PSD_ERR_INVALID);
-    CHECK_SAYS(worker, psd_last_error()->text, "not there yet");
     CHECK_OK(worker, psd_sparse_open(worker->context, SPARSE("e", 4), &table));
     CHECK_STATUS(worker, psd_sparse_open(worker->context, SPARSE("e", 5), &table),
                  PSD_ERR_MISMATCH);

@@ -10,6 +10,7 @@
 #include "client/api/api.h"
 #include "client/api/finite.h"
 #include "client/core/sparse_rows.h"
+#include "client/core/sparse_sums.h"
 #include "client/core/state.h"
 #include "wire/bytes.h"
 
@@ -52,6 +53,12 @@ check_rows(const psd_table *table, const struct psd_rows *rows, uint8_t type, st
 
     if (!psi_spec_is_sparse(&table->spec)) {
         return psi_fail(err, PSD_ERR_INVALID, "table %s is not sparse: it has no rows by id", name);
+    }
+    if (psi_spec_is_sparse_sum(&table->spec) && type != PSI_FRAME_SPARSE_PUSH) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "sparse table %s is a sum, which keeps no rows to look up: psd_sparse_push "
+                        "brings them, and psd_sparse_sum_read reads them",
+                        name);
     }
     if (psi_frame_has_gradient(type) && rows->push_count > 0 &&
         (rows->push_ids == NULL || rows->gradients == NULL)) {
@@ -145,6 +152,10 @@ start(psd_table *table, const struct psd_rows *given, uint8_t type, psd_op **op_
     if (status != PSD_OK) {
         return status;
     }
+    if (psi_spec_is_sparse_sum(&table->spec)) {
+        type = PSI_FRAME_SPARSE_PUSH_PULL; /* the sum answers it */
+        args.lookup_count = 0;
+    }
     transfer = (struct psi_transfer){
         .type = type,
         .step = args.step,
@@ -179,4 +190,43 @@ psd_status
 psd_sparse_push_lookup(psd_table *table, const struct psd_rows *rows, psd_op **op_p)
 {
     return start(table, rows, PSI_FRAME_SPARSE_PUSH_PULL, op_p);
+}
+
+/* ---- sums ---------------------------------------------------------------------------------- */
+
+/* What answered a push that has ended well; NULL: there is nothing to read. */
+static const struct sparse_sums *
+sums_of(const psd_op *op)
+{
+    return psd_op_outcome(op) == PSD_OUTCOME_DONE && op->transfer.rows != NULL
+               ? psi_sparse_rows_sums(op->transfer.rows)
+               : NULL;
+}
+
+uint64_t
+psd_sparse_sum_count(const psd_op *op)
+{
+    const struct sparse_sums *sums = op == NULL ? NULL : sums_of(op);
+
+    return sums == NULL ? 0 : psi_sparse_sums_count(sums);
+}
+
+psd_status
+psd_sparse_sum_read(const psd_op *op, uint64_t *ids, void *rows)
+{
+    struct psd_error *err = psi_error();
+    const struct sparse_sums *sums = op == NULL ? NULL : sums_of(op);
+
+    if (sums == NULL) {
+        return psi_fail(err, PSD_ERR_STATE,
+                        "psd_sparse_sum_read: this is no push to a sparse sum that has ended well");
+    }
+    if (psi_sparse_sums_count(sums) > 0 && (ids == NULL || rows == NULL)) {
+        return psi_fail(err, PSD_ERR_INVALID, "psd_sparse_sum_read: %s is NULL",
+                        ids == NULL ? "ids" : "rows");
+    }
+    return psi_sparse_sums_read(sums, ids, rows)
+               ? PSD_OK
+               : psi_fail(err, PSD_ERR_NO_MEMORY, "psd_sparse_sum_read: no memory for %llu rows",
+                          (unsigned long long)psi_sparse_sums_count(sums));
 }

@@ -166,8 +166,14 @@ place_value(struct lane_link *lane, const struct request *request, struct psi_si
     const struct psd_op *op = request->op;
 
     if (op->transfer.rows != NULL) {
-        sink_p->into = psi_sparse_rows_in(op->transfer.rows, request->chunk).base;
-        return true;
+        sink_p->into = psi_sparse_rows_into(op->transfer.rows, request->chunk,
+                                            lane->peer.inbox.frame.payload_bytes);
+        if (sink_p->into == NULL) {
+            psi_client_over(lane->client, PSD_ERR_NO_MEMORY,
+                            "table %s: no memory left for the rows of its sum",
+                            op->table->spec.name);
+        }
+        return sink_p->into != NULL;
     }
     if (op->transfer.to_view) {
         const psd_status shown =
@@ -188,6 +194,13 @@ place_value(struct lane_link *lane, const struct request *request, struct psi_si
     return true;
 }
 
+static bool
+fits(const struct psd_op *op, uint32_t chunk, uint32_t bytes)
+{
+    return op->transfer.rows != NULL ? psi_sparse_rows_fit(op->transfer.rows, chunk, bytes)
+                                     : bytes == psi_transfer_bytes(op, chunk);
+}
+
 static psd_status
 value_sink(struct lane_link *lane, struct psi_sink *sink_p, struct psd_error *err)
 {
@@ -206,7 +219,7 @@ value_sink(struct lane_link *lane, struct psi_sink *sink_p, struct psd_error *er
     }
     if (!psi_frame_wants_value(op->transfer.type) ||
         psi_frame_is_sparse(frame->type) != (op->transfer.rows != NULL) ||
-        frame->payload_bytes != psi_transfer_bytes(op, request->chunk)) {
+        !fits(op, request->chunk, frame->payload_bytes)) {
         return psi_fail(err, PSD_ERR_PROTOCOL,
                         "VALUE of table %s chunk %u: %u bytes, expected %llu", op->table->spec.name,
                         request->chunk, frame->payload_bytes,
@@ -255,7 +268,8 @@ value_arrived(struct lane_link *lane, const void *payload, struct psd_error *err
         return PSD_OK;
     }
     if (request->op->transfer.rows != NULL) {
-        status = psi_sparse_rows_came(request->op->transfer.rows, request->chunk, payload, err);
+        status = psi_sparse_rows_came(request->op->transfer.rows, request->chunk, payload,
+                                      frame->payload_bytes, err);
     }
     if (status == PSD_OK) {
         psi_request_answered(lane, request, PSD_OK, "", frame);

@@ -15,6 +15,7 @@
 #include "base/arithmetic.h"
 #include "base/fail.h"
 #include "client/core/sparse_ids.h"
+#include "client/core/sparse_sums.h"
 #include "shard/bucket.h"
 #include "store/half.h"
 #include "wire/bytes.h"
@@ -37,10 +38,11 @@ struct sparse_rows {
     size_t row_bytes;
     uint32_t places;
     bool pushes;
-    uint8_t *values;  /* borrowed */
-    uint64_t lookups; /* rows there */
-    uint32_t *at;     /* of all that is looked up, in the order in which it travels */
-    uint32_t *begin;  /* in `at`, of each row that comes; one more, the end */
+    uint8_t *values;          /* borrowed */
+    uint64_t lookups;         /* rows there */
+    uint32_t *at;             /* of all that is looked up, in the order in which it travels */
+    uint32_t *begin;          /* in `at`, of each row that comes; one more, the end */
+    struct sparse_sums *sums; /* owned; what answers a push to a sum; NULL: it is none */
     struct place_rows place[];
 };
 
@@ -299,6 +301,21 @@ make(const struct psi_spec *spec, uint32_t places, const struct sparse_given *gi
     return status;
 }
 
+static psd_status
+expect_sums(struct sparse_rows **rows_p, struct psd_error *err)
+{
+    struct sparse_rows *rows = *rows_p;
+    const struct psi_spec *spec = rows->spec;
+
+    rows->sums = psi_sparse_sums_create(spec, rows->places);
+    if (rows->sums != NULL) {
+        return PSD_OK;
+    }
+    psi_sparse_rows_free(rows);
+    *rows_p = NULL;
+    return psi_fail(err, PSD_ERR_NO_MEMORY, "sparse table %s: no memory for a sum", spec->name);
+}
+
 psd_status
 psi_sparse_rows_create(const struct psi_spec *spec, uint32_t places, uint8_t type,
                        const struct sparse_given *given, struct sparse_rows **rows_p,
@@ -323,12 +340,18 @@ psi_sparse_rows_create(const struct psi_spec *spec, uint32_t places, uint8_t typ
     }
     psi_sparse_ids_fini(&sorted.pushed);
     psi_sparse_ids_fini(&sorted.asked);
+    if (status == PSD_OK && psi_spec_is_sparse_sum(spec)) {
+        status = expect_sums(rows_p, err);
+    }
     return status;
 }
 
 void
 psi_sparse_rows_free(struct sparse_rows *rows)
 {
+    if (rows != NULL) {
+        psi_sparse_sums_free(rows->sums);
+    }
     free(rows);
 }
 
@@ -375,16 +398,32 @@ psi_sparse_rows_in(const struct sparse_rows *rows, uint64_t place)
                                  psi_rows_value_bytes(rows->row_bytes, here->counts.asked)};
 }
 
+bool
+psi_sparse_rows_fit(const struct sparse_rows *rows, uint64_t place, size_t bytes)
+{
+    return rows->sums != NULL ? bytes >= PSI_ROWS_HEAD_BYTES && bytes <= PSI_FRAME_CHUNK_MAX
+                              : bytes == psi_sparse_rows_in(rows, place).bytes;
+}
+
+void *
+psi_sparse_rows_into(const struct sparse_rows *rows, uint64_t place, size_t bytes)
+{
+    return rows->sums != NULL ? psi_sparse_sums_room(rows->sums, place, bytes)
+                              : rows->place[place].in;
+}
+
 psd_status
 psi_sparse_rows_came(const struct sparse_rows *rows, uint64_t place, const void *payload,
-                     struct psd_error *err)
+                     size_t bytes, struct psd_error *err)
 {
     const struct place_rows *here = &rows->place[place];
     const uint8_t *from = NULL;
-    const psd_status status =
-        psi_rows_value_decode(payload, psi_sparse_rows_in(rows, place).bytes, rows->row_bytes,
-                              here->counts.asked, &from, err);
+    psd_status status;
 
+    if (rows->sums != NULL) {
+        return psi_sparse_sums_came(rows->sums, place, bytes, err);
+    }
+    status = psi_rows_value_decode(payload, bytes, rows->row_bytes, here->counts.asked, &from, err);
     if (status != PSD_OK) {
         return status;
     }
@@ -404,4 +443,10 @@ psi_sparse_rows_borrow(const struct sparse_rows *rows, const void *base, size_t 
 
     return rows->values != NULL && rows->values < other + bytes &&
            other < rows->values + rows->lookups * rows->row_bytes;
+}
+
+const struct sparse_sums *
+psi_sparse_rows_sums(const struct sparse_rows *rows)
+{
+    return rows->sums;
 }

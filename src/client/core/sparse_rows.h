@@ -22,6 +22,7 @@
 #include "table/spec.h"
 
 struct sparse_rows;
+struct sparse_sums;
 
 /* What the program gives, and asks for. */
 struct sparse_given {
@@ -61,10 +62,18 @@ struct sparse_gradients psi_sparse_rows_gradients(const struct sparse_rows *rows
 /* Has the place anything to answer or to count? */
 bool psi_sparse_rows_concern(const struct sparse_rows *rows, uint64_t place);
 
-/* Where its answer lands, and how long that is; then its rows go where they belong. */
+/* How long its answer is, and where that lies; of a sum, nobody knows before it comes. */
 struct sparse_piece psi_sparse_rows_in(const struct sparse_rows *rows, uint64_t place);
+
+/* Can an answer have so many bytes? Then, where it lands (NULL: no memory). When it is there its rows
+ * go where they belong; those of a sum stay, for psi_sparse_rows_sums(). */
+bool psi_sparse_rows_fit(const struct sparse_rows *rows, uint64_t place, size_t bytes);
+void *psi_sparse_rows_into(const struct sparse_rows *rows, uint64_t place, size_t bytes);
 psd_status psi_sparse_rows_came(const struct sparse_rows *rows, uint64_t place, const void *payload,
-                                struct psd_error *err);
+                                size_t bytes, struct psd_error *err);
+
+/* NULL: it is no push to a sum. */
+const struct sparse_sums *psi_sparse_rows_sums(const struct sparse_rows *rows);
 
 /* Is any of that memory written when rows come? */
 bool psi_sparse_rows_borrow(const struct sparse_rows *rows, const void *base, size_t bytes);

@@ -70,9 +70,11 @@ psi_transfer_describe(const struct psd_op *op, char *text, size_t size)
         [PSI_FRAME_SPARSE_PULL] = "lookup",
         [PSI_FRAME_SPARSE_PUSH_PULL] = "push_lookup",
     };
+    const bool is_just_push =
+        op->is_split || (psi_spec_is_sparse_sum(&op->table->spec) && psi_op_is_push(op));
 
     snprintf(text, size, "%s table %s step %llu",
-             verbs[op->is_split ? PSI_FRAME_PUSH : op->transfer.type], op->table->spec.name,
+             verbs[is_just_push ? PSI_FRAME_PUSH : op->transfer.type], op->table->spec.name,
              (unsigned long long)op->transfer.step);
 }
 

@@ -14,10 +14,9 @@
 
 #include "base/fail.h"
 #include "shard/bucket.h"
-#include "store/merge.h"
 #include "store/sparse/ahead.h"
+#include "store/sparse/rows_store.h"
 #include "store/sparse/sparse.h"
-#include "store/sum.h"
 
 /* Rows as they were before the last round. */
 struct before {
@@ -28,15 +27,9 @@ struct before {
 };
 
 struct sparse_table {
-    struct store store; /* first */
-    const struct psi_spec *spec;
-    enum kernel_level level;
-    size_t row_bytes;
+    struct rows_store base; /* first */
     struct sparse *rows;
     struct ahead *ahead;
-    struct psi_merge merge;
-    struct psi_row_list *lists; /* one for each leaf that there ever were */
-    uint32_t list_capacity;
     uint64_t step;        /* the largest that changed it */
     uint32_t current;     /* the buffer that is as the rows are ... */
     struct before before; /* ... and what the other one has in their place */
@@ -55,8 +48,8 @@ count_bytes(struct sparse_table *table)
     struct sparse_memory memory;
 
     sparse_memory(table->rows, &memory);
-    table->store.bytes = sizeof(*table) + memory.total_bytes + table->merge.bytes +
-                         table->before.capacity * (table->row_bytes + sizeof(uint64_t));
+    table->base.store.bytes = sizeof(*table) + memory.total_bytes + table->base.merge.bytes +
+                              table->before.capacity * (table->base.row_bytes + sizeof(uint64_t));
 }
 
 static void
@@ -66,8 +59,7 @@ sparse_table_destroy(struct store *store)
 
     ahead_destroy(table->ahead);
     sparse_destroy(table->rows);
-    psi_merge_fini(&table->merge);
-    free(table->lists);
+    rows_store_fini(&table->base);
     free(table->before.ids);
     free(table->before.rows);
     free(table);
@@ -97,10 +89,7 @@ sparse_table_create(const struct store_layout *layout, struct store **store_p,
     if (table == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory", layout->spec->name);
     }
-    table->store.ops = &store_sparse;
-    table->spec = layout->spec;
-    table->level = layout->level;
-    table->row_bytes = layout->spec->width * psi_dtype_bytes(layout->spec->dtype);
+    rows_store_init(&table->base, &store_sparse, layout);
     status = sparse_create(&rows, &table->rows, err);
     if (status != PSD_OK) {
         free(table);
@@ -113,94 +102,11 @@ sparse_table_create(const struct store_layout *layout, struct store **store_p,
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory", layout->spec->name);
     }
     count_bytes(table);
-    *store_p = &table->store;
+    *store_p = &table->base.store;
     return PSD_OK;
 }
 
-static void
-sparse_table_place(struct store *store, uint64_t chunk, uint64_t index)
-{
-    (void)store;
-    (void)chunk;
-    (void)index;
-}
-
-static size_t
-sparse_table_prepare(struct store *store, uint64_t chunk)
-{
-    (void)store;
-    (void)chunk;
-    return 0;
-}
-
-/* As many as its payload says: server/rows.c looks into it. */
-static struct store_form
-sparse_table_sink(const struct store *store, uint64_t chunk, bool is_sum)
-{
-    (void)chunk;
-    (void)is_sum;
-    return (struct store_form){.dtype = ((const struct sparse_table *)store)->spec->dtype};
-}
-
-static struct store_piece
-no_piece(const struct store *store, uint64_t chunk, uint32_t buffer)
-{
-    (void)store;
-    (void)chunk;
-    (void)buffer;
-    return (struct store_piece){0};
-}
-
-static struct store_piece
-no_part(const struct store *store, uint64_t chunk, unsigned part, uint32_t buffer)
-{
-    (void)part;
-    return no_piece(store, chunk, buffer);
-}
-
-static void
-no_value_loaded(struct store *store, uint64_t chunk, uint32_t buffer)
-{
-    (void)store;
-    (void)chunk;
-    (void)buffer;
-}
-
 /* ---- changing ------------------------------------------------------------------------------ */
-
-static bool
-reserve_lists(struct sparse_table *table, uint32_t count)
-{
-    struct psi_row_list *grown;
-
-    if (count <= table->list_capacity) {
-        return true;
-    }
-    grown = realloc(table->lists, count * sizeof(*grown));
-    if (grown != NULL) {
-        table->lists = grown;
-        table->list_capacity = count;
-    }
-    return grown != NULL;
-}
-
-static psd_status
-merge(struct sparse_table *table, const struct store_change *change, struct psd_error *err)
-{
-    if (!reserve_lists(table, change->leaf_count)) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for %u lists of rows",
-                        table->spec->name, change->leaf_count);
-    }
-    for (uint32_t i = 0; i < change->leaf_count; i++) {
-        const struct leaf *leaf = &change->leaves[i];
-        const struct store_rows *rows = leaf->data;
-
-        table->lists[i] = (struct psi_row_list){
-            .rank = leaf->rank, .ids = rows->ids, .rows = rows->rows, .count = rows->count};
-    }
-    return psi_merge_rows(&table->merge, table->spec->dtype, table->spec->width, table->level,
-                          table->lists, change->leaf_count, err);
-}
 
 static bool
 reserve_before(struct before *before, size_t row_bytes, size_t count)
@@ -224,15 +130,15 @@ static psd_status
 keep_before(struct sparse_table *table, struct psd_error *err)
 {
     struct before *before = &table->before;
-    const size_t count = table->merge.count;
+    const size_t count = table->base.merge.count;
 
-    if (!reserve_before(before, table->row_bytes, count)) {
+    if (!reserve_before(before, table->base.row_bytes, count)) {
         return psi_fail(err, PSD_ERR_NO_MEMORY,
-                        "table %s: no memory to keep %zu rows of the last step", table->spec->name,
-                        count);
+                        "table %s: no memory to keep %zu rows of the last step",
+                        table->base.spec->name, count);
     }
     if (count > 0) {
-        memcpy(before->ids, table->merge.ids, count * sizeof(*before->ids));
+        memcpy(before->ids, table->base.merge.ids, count * sizeof(*before->ids));
         sparse_lookup(table->rows, before->ids, count, before->rows);
     }
     before->count = (uint32_t)count;
@@ -246,9 +152,9 @@ change_rows(struct sparse_table *table, const struct store_change *change)
 
     table->step = change->step > table->step ? change->step : table->step;
     sparse_apply(table->rows,
-                 &(struct sparse_change){.ids = table->merge.ids,
-                                         .gradients = table->merge.sums,
-                                         .count = table->merge.count,
+                 &(struct sparse_change){.ids = table->base.merge.ids,
+                                         .gradients = table->base.merge.sums,
+                                         .count = table->base.merge.count,
                                          .is_sum = true,
                                          .divisor = change->divisor,
                                          .update = change->update,
@@ -273,7 +179,7 @@ sparse_table_apply(struct store *store, uint64_t chunk, const struct store_chang
     int64_t result;
 
     (void)chunk;
-    if (merge(table, change, &change->trouble->why) != PSD_OK ||
+    if (rows_store_merge(&table->base, change, &change->trouble->why) != PSD_OK ||
         (change->from != change->to && keep_before(table, &change->trouble->why) != PSD_OK)) {
         return STORE_NO_ROOM;
     }
@@ -282,17 +188,6 @@ sparse_table_apply(struct store *store, uint64_t chunk, const struct store_chang
     count_bytes(table);
     ahead_note(table->ahead);
     return result;
-}
-
-static uint64_t
-sparse_table_numbers(const struct store *store, const struct store_change *change)
-{
-    uint64_t rows = 0;
-
-    for (uint32_t i = 0; i < change->leaf_count; i++) {
-        rows += ((const struct store_rows *)change->leaves[i].data)->count;
-    }
-    return rows * ((const struct sparse_table *)store)->spec->width;
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */
@@ -309,8 +204,8 @@ put_before(const struct sparse_table *table, const struct store_rows *asked, uin
             old++;
         }
         if (old < before->count && before->ids[old] == asked->ids[i]) {
-            memcpy(rows + i * table->row_bytes, before->rows + old * table->row_bytes,
-                   table->row_bytes);
+            memcpy(rows + i * table->base.row_bytes, before->rows + old * table->base.row_bytes,
+                   table->base.row_bytes);
         }
     }
 }
@@ -332,13 +227,13 @@ const struct store_ops store_sparse = {
     .bytes = sparse_table_bytes,
     .create = sparse_table_create,
     .destroy = sparse_table_destroy,
-    .place = sparse_table_place,
-    .prepare = sparse_table_prepare,
-    .sink = sparse_table_sink,
+    .place = rows_store_place,
+    .prepare = rows_store_prepare,
+    .sink = rows_store_sink,
     .apply = sparse_table_apply,
-    .numbers = sparse_table_numbers,
-    .read = no_piece,
-    .part = no_part,
-    .value_loaded = no_value_loaded,
+    .numbers = rows_store_numbers,
+    .read = rows_store_read,
+    .part = rows_store_part,
+    .value_loaded = rows_store_value_loaded,
     .lookup = sparse_table_lookup,
 };

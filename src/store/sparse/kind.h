@@ -10,4 +10,7 @@
 
 extern const struct store_ops store_sparse;
 
+/* Rows that are added, and not kept: there is the sum of the last round, until the next one. */
+extern const struct store_ops store_sparse_sum;
+
 #endif

@@ -1,0 +1,38 @@
+/*
+ * sparse_sums.h - what answers a push to a sparse sum: the rows that all workers gave, added, as they
+ * come from each place; then all of them in the order of their ids.
+ *
+ * Thread: belongs to its operation. It may be read without a lock when that has ended, by one thread
+ * at a time.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef PSI_CLIENT_CORE_SPARSE_SUMS_H
+#define PSI_CLIENT_CORE_SPARSE_SUMS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <psd/psd.h>
+
+#include "table/spec.h"
+
+struct sparse_sums;
+
+/* NULL: no memory. */
+struct sparse_sums *psi_sparse_sums_create(const struct psi_spec *spec, uint32_t places);
+void psi_sparse_sums_free(struct sparse_sums *sums);
+
+/* Memory for a place's answer, which may come again. NULL: there is none. */
+void *psi_sparse_sums_room(struct sparse_sums *sums, uint64_t place, size_t bytes);
+
+/* It is there. PSD_ERR_PROTOCOL: it is not what such an answer may be. */
+psd_status psi_sparse_sums_came(struct sparse_sums *sums, uint64_t place, size_t bytes,
+                                struct psd_error *err);
+
+/* When all have come: how many rows there are, and all of them by rising id. False: no memory. */
+uint64_t psi_sparse_sums_count(const struct sparse_sums *sums);
+bool psi_sparse_sums_read(const struct sparse_sums *sums, uint64_t *ids_p, void *rows_p);
+
+#endif

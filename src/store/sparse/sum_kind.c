@@ -1,0 +1,155 @@
+/*
+ * sum_kind.c - sparse tables that keep nothing: the rows of a round are added, and everybody who gave
+ * some gets all of them.
+ *
+ * There is one sum, that of the last round. Who asks for it has not pushed the next step, and without
+ * its push the next round does not close (client/core/order.c): so nobody asks for an older one.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "store/kernels.h"
+#include "store/numbers.h"
+#include "store/sparse/kind.h"
+#include "store/sparse/rows_store.h"
+
+struct sum_table {
+    struct rows_store base; /* first; base.merge has the ids and the sums in f32 */
+    void *published;        /* the sums, divided, in the table's type */
+    size_t published_bytes; /* of room */
+};
+
+static uint64_t
+sum_bytes(const struct store_layout *layout)
+{
+    (void)layout;
+    return sizeof(struct sum_table); /* rows come with their gradients */
+}
+
+static void
+sum_destroy(struct store *store)
+{
+    struct sum_table *table = (struct sum_table *)store;
+
+    rows_store_fini(&table->base);
+    free(table->published);
+    free(table);
+}
+
+static psd_status
+sum_create(const struct store_layout *layout, struct store **store_p, struct psd_error *err)
+{
+    struct sum_table *table = calloc(1, sizeof(*table));
+
+    if (table == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory", layout->spec->name);
+    }
+    rows_store_init(&table->base, &store_sparse_sum, layout);
+    table->base.store.bytes = sizeof(*table);
+    *store_p = &table->base.store;
+    return PSD_OK;
+}
+
+/* ---- changing ------------------------------------------------------------------------------ */
+
+/* A mean is no larger than the largest gradient, which was in the table's type. */
+static bool
+may_be_too_large(const struct psi_spec *spec, uint32_t divisor)
+{
+    return psi_dtype_bytes(spec->dtype) < sizeof(float) && divisor <= 1;
+}
+
+/* The first row whose sum is not finite, or would not be in the table's type. False: none. */
+static bool
+find_bad_row(const struct rows_store *rows, uint32_t divisor, size_t *at_p)
+{
+    const struct psi_merge *merge = &rows->merge;
+    const uint32_t width = rows->spec->width;
+
+    if (rows->spec->nan_policy == PSD_NAN_ALLOW) {
+        return false;
+    }
+    if (!psi_merge_finite(merge, width, rows->level, at_p)) {
+        return true;
+    }
+    for (size_t i = 0; i < merge->count && may_be_too_large(rows->spec, divisor); i++) {
+        if (psi_find_too_large(rows->spec->dtype, merge->sums + i * width, width) >= 0) {
+            *at_p = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool
+reserve(struct sum_table *table)
+{
+    const size_t bytes = table->base.merge.count * table->base.row_bytes;
+    void *grown;
+
+    if (bytes <= table->published_bytes) {
+        return true;
+    }
+    grown = realloc(table->published, bytes);
+    if (grown != NULL) {
+        table->published = grown;
+        table->published_bytes = bytes;
+    }
+    return grown != NULL;
+}
+
+static int64_t
+sum_apply(struct store *store, uint64_t chunk, const struct store_change *change)
+{
+    struct sum_table *table = (struct sum_table *)store;
+    struct rows_store *rows = &table->base;
+    size_t bad = 0;
+
+    (void)chunk;
+    if (rows_store_merge(rows, change, &change->trouble->why) != PSD_OK) {
+        return STORE_NO_ROOM;
+    }
+    if (find_bad_row(rows, change->divisor, &bad)) {
+        change->trouble->id = rows->merge.ids[bad];
+        return STORE_BAD_ROW;
+    }
+    if (!reserve(table)) {
+        psi_fail(&change->trouble->why, PSD_ERR_NO_MEMORY, "table %s: no memory for %zu rows",
+                 rows->spec->name, rows->merge.count);
+        return STORE_NO_ROOM;
+    }
+    psi_merge_publish(&rows->merge, rows->spec->dtype, rows->spec->width, rows->level,
+                      change->divisor, table->published);
+    store->bytes = sizeof(*table) + rows->merge.bytes + table->published_bytes;
+    return STORE_OK;
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+static struct store_rows
+sum_sums(const struct store *store, uint64_t chunk)
+{
+    const struct sum_table *table = (const struct sum_table *)store;
+
+    (void)chunk;
+    return (struct store_rows){.ids = table->base.merge.ids,
+                               .rows = table->published,
+                               .count = (uint32_t)table->base.merge.count};
+}
+
+const struct store_ops store_sparse_sum = {
+    .bytes = sum_bytes,
+    .create = sum_create,
+    .destroy = sum_destroy,
+    .place = rows_store_place,
+    .prepare = rows_store_prepare,
+    .sink = rows_store_sink,
+    .apply = sum_apply,
+    .numbers = rows_store_numbers,
+    .read = rows_store_read,
+    .part = rows_store_part,
+    .value_loaded = rows_store_value_loaded,
+    .sums = sum_sums,
+};
