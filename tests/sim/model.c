@@ -476,6 +476,9 @@ next_rows(struct model *model, unsigned index, uint64_t number, uint8_t *node[WO
     const uint64_t first_row = plan_chunk_first(plan, number) / plan->width;
 
     memcpy(to, from, chunk->elements * sizeof(float));
+    for (uint64_t i = 0; i < chunk->elements && plan->use == PSD_USE_SUM; i++) {
+        ((float *)(void *)to)[i] = PLAN_ABSENT; /* it is of this round alone */
+    }
     for (uint64_t at = 0; at < chunk->elements; at += plan->width) {
         uint8_t *row[WORKERS_MAX] = {NULL};
         const float *sum;
@@ -492,7 +495,8 @@ next_rows(struct model *model, unsigned index, uint64_t number, uint8_t *node[WO
             const float g = mean ? sum[i] / (float)leaves : sum[i];
             float none = 0;
 
-            ((float *)(void *)to)[at + i] = update_float(plan, from[at + i], g, &none);
+            ((float *)(void *)to)[at + i] =
+                plan->use == PSD_USE_SUM ? g : update_float(plan, from[at + i], g, &none);
         }
     }
 }
@@ -622,6 +626,22 @@ compare(struct model *model, const struct table_model *table, uint64_t number, u
     }
 }
 
+/* Before its first round there is none. */
+static void
+spread_sums(const struct table_plan *plan, const struct chunk *chunk, const struct store_rows *all,
+            float *values_p)
+{
+    const struct store *store = chunk->table->store;
+    const struct store_rows rows = store->ops->sums(store, chunk->place);
+    const struct plan_sums sums = {.ids = rows.ids, .rows = rows.rows, .count = rows.count};
+
+    if (chunk->updates == 0) {
+        memset(values_p, 0, all->count * plan->width * sizeof(*values_p));
+    } else {
+        plan_spread_sums(plan, all->ids, all->count, &sums, values_p);
+    }
+}
+
 /* Of rows: a copy, until the next call. */
 static const void *
 value_of(struct model *model, const struct table_model *table, const struct chunk *chunk,
@@ -634,6 +654,10 @@ value_of(struct model *model, const struct table_model *table, const struct chun
         const struct store_rows asked = {.ids = table->ids + chunk->index * rows,
                                          .count = (uint32_t)rows};
 
+        if (plan_is_sparse_sum(table->plan)) {
+            spread_sums(table->plan, chunk, &asked, (void *)model->looked_up);
+            return model->looked_up;
+        }
         store->ops->lookup(store, chunk->place, buffer, &asked, model->looked_up);
         return model->looked_up;
     }

@@ -737,6 +737,7 @@ spec_of_rows(const struct plan *plan, const struct table_plan *table,
         .name = dense->name,
         .dtype = dense->dtype,
         .width = table->width,
+        .use = dense->use,
         .reduce = dense->reduce,
         .rule = dense->rule,
         .staleness = dense->staleness,
@@ -802,7 +803,7 @@ bool
 plan_is_lone(const struct plan *plan, unsigned table)
 {
     return plan->lone_sums && plan->workers == 1 && plan->policy != PSI_DEATH_WAIT &&
-           plan->table[table].use == PSD_USE_SUM;
+           plan->table[table].use == PSD_USE_SUM && plan->table[table].width == 0;
 }
 
 void

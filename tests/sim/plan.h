@@ -162,6 +162,18 @@ void plan_initial_rows(const struct plan *plan, unsigned table, uint64_t first, 
                        void *values_p);
 void plan_draw_rows(struct plan *plan, struct rng *rng);
 
+/* Sparse sums: their values are what is answered, a number for each column of each row that there is.
+ * Rows that nobody gave have PLAN_ABSENT, which adds nothing and is no gradient. */
+#define PLAN_ABSENT (-0.0f)
+struct plan_sums {
+    const uint64_t *ids; /* in the order in which they travel */
+    const float *rows;
+    uint64_t count;
+};
+bool plan_is_sparse_sum(const struct table_plan *table);
+void plan_spread_sums(const struct table_plan *table, const uint64_t *ids, uint64_t rows,
+                      const struct plan_sums *sums, float *values_p);
+
 /* Initial values of elements first .. first + count - 1. */
 void plan_initial(const struct plan *plan, unsigned table, uint64_t first, uint64_t count,
                   void *values_p);

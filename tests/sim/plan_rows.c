@@ -7,7 +7,9 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "plan.h"
@@ -128,6 +130,14 @@ make_sparse(const struct plan *plan, struct table_plan *table, struct rng *rng)
     }
 }
 
+/* Its answers bring the rows that somebody gave: nobody pulls it. */
+static void
+make_sparse_sum(const struct plan *plan, struct table_plan *table, struct rng *rng)
+{
+    make_sparse(plan, table, rng);
+    table->split = false;
+}
+
 void
 plan_draw_rows(struct plan *plan, struct rng *rng)
 {
@@ -135,5 +145,37 @@ plan_draw_rows(struct plan *plan, struct rng *rng)
         if (plan->table[i].use == PSD_USE_UPDATE && rng_chance(rng, 40)) {
             make_sparse(plan, &plan->table[i], rng);
         }
+    }
+    for (unsigned i = 0; i < plan->table_count && may_have_rows(plan); i++) {
+        if (plan->table[i].use == PSD_USE_SUM && rng_chance(rng, 40)) {
+            make_sparse_sum(plan, &plan->table[i], rng);
+        }
+    }
+}
+
+bool
+plan_is_sparse_sum(const struct table_plan *table)
+{
+    return table->width > 0 && table->use == PSD_USE_SUM;
+}
+
+void
+plan_spread_sums(const struct table_plan *table, const uint64_t *ids, uint64_t rows,
+                 const struct plan_sums *sums, float *values_p)
+{
+    uint64_t at = 0;
+
+    for (uint64_t i = 0; i < rows * table->width; i++) {
+        values_p[i] = PLAN_ABSENT;
+    }
+    for (uint64_t row = 0; row < rows && at < sums->count; row++) {
+        if (sums->ids[at] == ids[row]) {
+            memcpy(values_p + row * table->width, sums->rows + at * table->width,
+                   table->width * sizeof(float));
+            at++;
+        }
+    }
+    if (at < sums->count) { /* of an id that there is not, or twice, or not where it belongs */
+        values_p[0] = NAN;
     }
 }

@@ -9,6 +9,8 @@
 
 #include "base/fail.h"
 #include "client/core/sparse_rows.h"
+#include "client/core/sparse_sums.h"
+#include "shard/bucket.h"
 #include "worker_state.h"
 
 /* What is pushed of a table. */
@@ -69,6 +71,39 @@ collect(const struct worker *worker, unsigned index, const struct cargo *cargo, 
     }
 }
 
+/* What the program is given is in order of ids. */
+static void
+check_rising(struct worker *worker, const uint64_t *ids, uint64_t count)
+{
+    for (uint64_t i = 1; i < count; i++) {
+        if (ids[i - 1] >= ids[i]) {
+            sim_fail(worker->job->sim, "%s: id %llu comes behind id %llu in a sum",
+                     worker->node->name, (unsigned long long)ids[i],
+                     (unsigned long long)ids[i - 1]);
+        }
+    }
+}
+
+/* Brings them into the order in which rows are numbered. */
+static void
+travel(uint64_t *ids, float *rows, uint64_t count, uint32_t width)
+{
+    for (uint64_t i = 1; i < count; i++) {
+        for (uint64_t k = i; k > 0 && psi_bucket_before(ids[k], ids[k - 1]); k--) {
+            const uint64_t id = ids[k];
+
+            ids[k] = ids[k - 1];
+            ids[k - 1] = id;
+            for (uint32_t c = 0; c < width; c++) {
+                const float number = rows[k * width + c];
+
+                rows[k * width + c] = rows[(k - 1) * width + c];
+                rows[(k - 1) * width + c] = number;
+            }
+        }
+    }
+}
+
 void
 rows_transfer(struct worker *worker, unsigned flight, unsigned index, struct psi_transfer *args)
 {
@@ -81,6 +116,7 @@ rows_transfer(struct worker *worker, unsigned flight, unsigned index, struct psi
     const struct cargo *cargo = &worker->flight[flight].cargo[index];
     struct psi_spec *spec = &worker->held[index].table->spec;
     const uint64_t count = plan_rows(plan);
+    const bool asks = args->to != NULL && !plan_is_sparse_sum(plan);
     uint64_t *ids = malloc(count * sizeof(*ids));
     struct rows rows = {.ids = malloc(2 * count * sizeof(*rows.ids)),
                         .numbers = malloc(2 * plan->count * sizeof(*rows.numbers))};
@@ -96,7 +132,7 @@ rows_transfer(struct worker *worker, unsigned flight, unsigned index, struct psi
                                        .push_ids = rows.ids,
                                        .gradients = rows.numbers,
                                        .adds_nothing = args->empty,
-                                       .lookup_count = args->to != NULL ? count : 0,
+                                       .lookup_count = asks ? count : 0,
                                        .lookup_ids = ids,
                                        .values = args->to};
 
@@ -109,4 +145,27 @@ rows_transfer(struct worker *worker, unsigned flight, unsigned index, struct psi
     free(ids);
     free(rows.ids);
     free(rows.numbers);
+}
+
+void
+rows_summed(struct worker *worker, const struct record *record, const struct psd_op *op)
+{
+    const struct table_plan *plan = &plan_of(worker)->table[record->table];
+    const struct sparse_sums *sums = psi_sparse_rows_sums(op->transfer.rows);
+    const uint64_t count = psi_sparse_sums_count(sums);
+    uint64_t *all = malloc(plan_rows(plan) * sizeof(*all));
+    uint64_t *ids = malloc((count + 1) * sizeof(*ids));
+    float *rows = malloc((count + 1) * plan->width * sizeof(*rows));
+
+    psi_assert(all != NULL && ids != NULL && rows != NULL);
+    plan_row_ids(plan, all);
+    psi_assert(psi_sparse_sums_read(sums, ids, rows));
+    check_rising(worker, ids, count);
+    travel(ids, rows, count, plan->width);
+    plan_spread_sums(plan, all, plan_rows(plan),
+                     &(struct plan_sums){.ids = ids, .rows = rows, .count = count},
+                     (void *)worker->flight[record->flight].cargo[record->table].values);
+    free(all);
+    free(ids);
+    free(rows);
 }

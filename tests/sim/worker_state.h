@@ -163,6 +163,7 @@ void train_end_step(struct worker *worker);
 /* worker_rows.c */
 void rows_transfer(struct worker *worker, unsigned flight, unsigned index,
                    struct psi_transfer *args);
+void rows_summed(struct worker *worker, const struct record *record, const struct psd_op *op);
 
 /* worker_save.c */
 bool save_is_due(const struct worker *worker);

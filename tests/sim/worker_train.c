@@ -111,7 +111,7 @@ is_viewed(const struct worker *worker, unsigned index, enum what what)
     const struct plan *plan = plan_of(worker);
 
     return what == WHAT_BOTH && plan->table[index].use == PSD_USE_SUM &&
-           (plan->seed + worker->rank + index) % 3 == 0;
+           plan->table[index].width == 0 && (plan->seed + worker->rank + index) % 3 == 0;
 }
 
 static void *
@@ -140,7 +140,9 @@ copy_view(struct worker *worker, const struct record *record, const struct psi_t
 void
 train_viewed(struct worker *worker, const struct record *record, const struct psd_op *op)
 {
-    if (op->transfer.to_view && !record->viewed) {
+    if (plan_is_sparse_sum(&plan_of(worker)->table[record->table])) {
+        rows_summed(worker, record, op);
+    } else if (op->transfer.to_view && !record->viewed) {
         copy_view(worker, record, &op->transfer);
     }
 }
