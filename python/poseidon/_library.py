@@ -58,6 +58,8 @@ _PROTOTYPES = {
     "psd_sparse_lookup": (c_int, [c_void_p, POINTER(Rows), POINTER(c_void_p)]),
     "psd_sparse_push": (c_int, [c_void_p, POINTER(Rows), POINTER(c_void_p)]),
     "psd_sparse_push_lookup": (c_int, [c_void_p, POINTER(Rows), POINTER(c_void_p)]),
+    "psd_sparse_sum_count": (c_uint64, [c_void_p]),
+    "psd_sparse_sum_read": (c_int, [c_void_p, c_void_p, c_void_p]),
     "psd_push": (c_int, [c_void_p, POINTER(Transfer), POINTER(c_void_p)]),
     "psd_pull": (c_int, [c_void_p, POINTER(Transfer), POINTER(c_void_p)]),
     "psd_push_pull": (c_int, [c_void_p, POINTER(Transfer), POINTER(c_void_p)]),

@@ -12,8 +12,8 @@ import numpy as np
 from ._context import Context, context as default_context
 from ._errors import InvalidError
 from ._future import Future
-from ._library import (DTYPES, FULLS, INITS, NAN_POLICIES, REDUCES, UNBOUNDED, Rows, SparseArgs,
-                       check, library)
+from ._library import (DTYPES, FULLS, INITS, NAN_POLICIES, OK, REDUCES, UNBOUNDED, USES, Rows,
+                       SparseArgs, check, library)
 from ._memory import Lent, dtype_name, elements, lend_input, lend_output, numpy_dtype
 from ._table import _one_of, _rule_args, _staleness
 
@@ -30,6 +30,9 @@ class SparseTable:
     name            1 to 255 bytes of UTF-8, unique in the job
     width           numbers of a row, 1 to 4,096
     dtype           float32 (default), float16, bfloat16
+    use             "update": servers hold the rows and apply the rule. "sum": they hold nothing.
+                    push() brings the rows that all workers pushed in the step, added, for callers
+                    that make their steps themselves; only reduce, nan_policy and priority are for it
     rule            and its numbers, reduce, staleness, backup_workers, nan_policy: as of Table. A
                     mean is divided by the workers of the step, not by those that had the row
     init            of rows: "zero", "constant", "uniform", "normal", with init_value and seed
@@ -45,11 +48,8 @@ class SparseTable:
     `width`. They may come in any order and several times.
     """
 
-    use = "update"
-    saved = True  # that save() cannot write it yet, it says
-
-    def __init__(self, name: str, width: int, dtype: Any = "float32", *, reduce: str = "mean",
-                 rule: str = "sgd", schedule: str = "constant",
+    def __init__(self, name: str, width: int, dtype: Any = "float32", *, use: str = "update",
+                 reduce: str = "mean", rule: str = "sgd", schedule: str = "constant",
                  staleness: int | float | str | None = 0, backup_workers: int = 0,
                  nan_policy: str = "reject", init: str = "zero", init_value: float = 0.0,
                  seed: int = 0, admit_after: int = 0, admit_window: int = 0,
@@ -60,6 +60,8 @@ class SparseTable:
         self.name = str(name)
         self.width = operator.index(width)
         self.dtype = dtype_name(dtype)
+        self.use = use
+        self.saved = use == "update"  # that save() cannot write it yet, it says
         self.context = context or default_context()
         self._staleness = _staleness(staleness)
         self._step = 0  # where the library keeps none: asynchronous tables
@@ -67,7 +69,8 @@ class SparseTable:
             raise InvalidError(f"sparse table {self.name}: width is {width}, expected 1 to 4096")
         args = SparseArgs(
             struct_size=sizeof(SparseArgs), name=self.name.encode(), dtype=DTYPES[self.dtype],
-            width=self.width, reduce=_one_of(self.name, "reduce", REDUCES, reduce),
+            width=self.width, use=_one_of(self.name, "use", USES, use),
+            reduce=_one_of(self.name, "reduce", REDUCES, reduce),
             staleness=self._staleness, backup_workers=backup_workers,
             nan_policy=_one_of(self.name, "nan_policy", NAN_POLICIES, nan_policy),
             init=_one_of(self.name, "init", INITS, init), init_value=init_value, seed=seed,
@@ -75,7 +78,8 @@ class SparseTable:
             admit_share=admit_share, capacity_rows=capacity_rows,
             full=_one_of(self.name, "full", FULLS, full), idle_steps=idle_steps,
             norm_min=norm_min, sweep_every=sweep_every, row_wise=row_wise, group_lasso=group_lasso)
-        args.rule = pointer(_rule_args(self.name, rule, schedule, rule_numbers))
+        if use == "update" or (rule, schedule) != ("sgd", "constant") or rule_numbers:
+            args.rule = pointer(_rule_args(self.name, rule, schedule, rule_numbers))
         handle = c_void_p()
         self.context._calls.make(library().psd_sparse_open, self.context._check(), byref(args),
                                  byref(handle))
@@ -113,7 +117,9 @@ class SparseTable:
     def push(self, ids: Any, gradients: Any, step: int | None = None,
              priority: int | None = None, *, timeout_ms: int = 0) -> Future:
         """Gives gradients of rows, perhaps of none: every worker pushes in every step. They may be
-        changed as soon as this returns."""
+        changed as soon as this returns. With use="sum" the future's result is what all workers gave:
+        the ids, each once and rising, as an array of int64 (those of 2**63 and more are negative,
+        and come last), and their rows, of shape (len(ids), width)."""
         pushed = self._ids("push", ids)
         return self._start("push", pushed, self._gradients("push", pushed, gradients), None, None,
                            step, priority, timeout_ms)
@@ -168,7 +174,27 @@ class SparseTable:
             values.address if values is not None else None, priority or 0, timeout_ms)
         op = c_void_p()
         check(getattr(library(), f"psd_sparse_{verb}")(handle, byref(rows), byref(op)))
-        future = Future(self.context, op.value, f"{verb} sparse table {self.name} step {step}",
-                        (values, result), result, values.finish if values is not None else None)
+        what = f"{verb} sparse table {self.name} step {step}"
+        if self.use == "sum":
+            future: Future = SumFuture(self, op.value, what)
+        else:
+            future = Future(self.context, op.value, what, (values, result), result,
+                            values.finish if values is not None else None)
         self.context._adopt(op.value, future)
         return future
+
+
+class SumFuture(Future):
+    """What comes is known when it is there."""
+
+    def __init__(self, table: SparseTable, op: int | None, what: str):
+        super().__init__(table.context, op, what)
+        self._width, self._numpy = table.width, numpy_dtype(table.dtype)
+
+    def _end(self, op: int | None, status: int) -> None:
+        if status == OK:
+            count = library().psd_sparse_sum_count(op)
+            ids, rows = np.empty(count, np.int64), np.empty((count, self._width), self._numpy)
+            check(library().psd_sparse_sum_read(op, ids.ctypes.data, rows.ctypes.data))
+            self._result = ids, rows
+        super()._end(op, status)

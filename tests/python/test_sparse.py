@@ -91,6 +91,79 @@ def test_a_server_that_dies_ends_the_job_by_name(start):
     assert "its part of table words is lost" in job.stderr() and "of a job with sparse tables" in job.stderr()
 
 
+SUM = """
+    import hashlib
+    poseidon.init()
+    ROWS, WIDTH = 400, 6
+    sums = poseidon.SparseTable("sums", WIDTH, use="sum", reduce=sys.argv[1])
+    dense = poseidon.Table("dense", (ROWS, WIDTH), use="sum", reduce=sys.argv[1])
+    draw = np.random.default_rng(poseidon.rank())
+    digest = hashlib.sha256()
+    for step in range(8):
+        ids = draw.integers(0, ROWS, draw.integers(0, 90))
+        gradients = draw.standard_normal((ids.size, WIDTH)).astype(np.float32)
+        whole, touched = np.zeros((ROWS, WIDTH), np.float32), np.zeros((1, ROWS), np.float32)
+        for at, row in zip(ids.tolist(), gradients):
+            whole[at] = whole[at] + row if touched[0, at] else row
+            touched[0, at] = 1
+        came, rows = sums.push(ids, gradients).wait()
+        out = np.empty_like(whole)
+        dense.push_pull(whole, out).wait()
+        assert came.dtype == np.int64 and (np.diff(came) > 0).all() and (rows == out[came]).all()
+        assert not np.delete(out, came, 0).any()
+        digest.update(came.tobytes() + rows.tobytes())
+    say(digest.hexdigest())
+"""
+
+
+@pytest.mark.parametrize("reduce", ["mean", "sum"])
+def test_sums_of_rows_are_those_of_a_dense_table(run, reduce):
+    """If this fails, a sum lacks rows or has others, workers get different ones, or its bits depend on servers, lanes or
+    transport."""
+    said = [run(SUM, reduce, name=f"job{number}", **layout) for number, layout in enumerate(LAYOUTS)]
+    assert said[0][0] == said[0][1] and len(said[0][0]) == 1
+    assert said == [said[0]] * len(LAYOUTS)
+
+
+def test_sums_in_edge_cases(run):
+    """If this fails, an empty sum, ids of 2**63 and more, halves, or futures that nobody waits for bring something else."""
+    said = run("""
+        poseidon.init()
+        sums = poseidon.SparseTable("s", 2, "float16", use="sum", reduce="sum")
+        ids, rows = sums.push([], np.empty((0, 2), np.float16)).wait()
+        assert ids.shape == (0,) and rows.shape == (0, 2) and rows.dtype == np.float16
+        futures = [sums.push(np.array([2**64 - 1, 3 + poseidon.rank(), 2**64 - 1], np.uint64),
+                             np.full((3, 2), 1 + step, np.float16)) for step in range(5)]
+        for step, future in enumerate(futures):
+            ids, rows = future.wait()
+            assert ids.tolist() == [3, 4, -1] and rows[:, 0].tolist() == [1 + step, 1 + step, 4 * (1 + step)]
+        for refused in (lambda: sums.lookup([3]), lambda: poseidon.SparseTable("t", 2, use="sum", rule="adagrad"),
+                        lambda: poseidon.SparseTable("u", 2, use="sum", idle_steps=3)):
+            try:
+                refused()
+            except poseidon.InvalidError as error:
+                say(error)
+        say(repr(sums.step))
+    """)
+    assert all("keeps no rows to look up" in lines[0] and "use sum with a rule" in lines[1] and
+               "use sum with idle_steps" in lines[2] and lines[3] == "6" for lines in said)
+
+
+def test_a_server_that_dies_ends_a_job_with_sums_of_rows_by_name(start):
+    """If this fails, a job hangs, or goes on with a part of a sum, when a server that was adding rows dies."""
+    job = start("""
+        poseidon.init()
+        sums = poseidon.SparseTable("clicks", 4, use="sum")
+        say("begun")
+        while True:
+            sums.push([1], np.ones((1, 4), np.float32)).wait()
+    """, servers=2)
+    job.wait_for_output("begun", count=2)
+    os.kill(job.pid_of("server1"), signal.SIGKILL)
+    assert job.wait(60) != 0
+    assert "its part of table clicks is lost" in job.stderr() and "of a job with sparse tables" in job.stderr()
+
+
 def test_ids_of_every_kind(run):
     """If this fails, ids of some type or shape arrive as others, or rows lie where the wrong id stood."""
     said = run("""
