@@ -32,6 +32,7 @@ class Slot:
     name: str
     parameter: torch.Tensor
     sparse: bool = False  # its gradients come as rows
+    by_rows: bool = False  # and travel as rows, in a bucket of their own (row_buckets.py)
     stepped: bool = False  # a DistributedOptimizer has it
     group: int = 0  # slots of different groups never share a bucket
     bucket: "Bucket | None" = None
@@ -45,6 +46,8 @@ class Slot:
 
 class Bucket:
     """Slots of one type that travel as one table. Whoever makes it gives memory and a table."""
+
+    by_rows = False
 
     def __init__(self, slots: Sequence[Slot], wire: torch.dtype | None = None):
         self.slots = list(slots)
@@ -139,7 +142,8 @@ def plan(slots: Iterable[Slot], bucket_bytes: int | None) -> list[list[Slot]]:
     bucket_bytes  None: what suits the device
 
     A bucket holds one type on one device and leaves when its last gradient is ready. A parameter
-    that fills a bucket by itself gets one of its own, and does not hold up its neighbours."""
+    that fills a bucket by itself gets one of its own, and does not hold up its neighbours; so does
+    one whose rows travel."""
     finished: list[list[Slot]] = []
     filling: dict[tuple, list[Slot]] = {}
     filled: dict[tuple, int] = {}
@@ -147,7 +151,7 @@ def plan(slots: Iterable[Slot], bucket_bytes: int | None) -> list[list[Slot]]:
         kind = (slot.group, slot.parameter.dtype, slot.parameter.device)
         size = slot.parameter.numel() * slot.parameter.dtype.itemsize
         enough = bucket_bytes or (BUCKET_BYTES if slot.parameter.device.type == "cpu" else DEVICE_BUCKET_BYTES)
-        if size >= enough:
+        if slot.by_rows or size >= enough:
             finished.append([slot])
             continue
         filling.setdefault(kind, []).append(slot)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import sys
 from typing import Any, Callable, Iterable, Iterator, Protocol
@@ -34,6 +35,7 @@ from . import collectives, hooks, trace, wire as wires
 from .buckets import CHUNK, DTYPES, Bucket, Slot, plan
 from .memory import Memory, memory_for
 from .room import CARRIERS, Room
+from .row_buckets import RowBucket, may_travel_as_rows
 
 TIMEOUT_S = 1800.0
 _OWN_REFERENCES = 2  # to a slot's view: the slot's, and that of the call which counts
@@ -80,13 +82,14 @@ class Engine:
                   "reject": the push fails and names the parameters
     timeout       seconds to wait for other ranks before it is called an error
     sparse        names of the parameters whose gradients are known to be sparse
+    rows          sparse gradients travel as the rows that were touched; else whole
     wire          type that wider gradients travel as, float16 say; None: what PSD_TORCH_GRADIENTS says, or their own
     """
 
     def __init__(self, named: Iterable[tuple[str, torch.Tensor]], *,
                  bucket_bytes: int | None = None, wait: str = "backward",
                  nan_policy: str = "allow", timeout: float = TIMEOUT_S,
-                 sparse: Iterable[str] = (), wire: torch.dtype | None = None):
+                 sparse: Iterable[str] = (), rows: bool = True, wire: torch.dtype | None = None):
         global _count  # pylint: disable=global-statement
         if wait not in ("backward", "step"):
             raise ValueError(f"wait={wait!r}: \"backward\" or \"step\"")
@@ -105,6 +108,7 @@ class Engine:
         _count += 1
         self.bucket_bytes, self.wait = bucket_bytes, wait
         self.nan_policy, self.timeout, self.wire = nan_policy, timeout, wire or wires.told()
+        self.may_send_rows = rows
         self.companions: list[Companion] = []
         self.buckets: list[Bucket] = []
         self._memories: list[Memory] = []  # that they lie in
@@ -265,6 +269,9 @@ class Engine:
 
     @staticmethod
     def _place_rows(slot: Slot, gradient: torch.Tensor) -> None:
+        if slot.by_rows:
+            slot.bucket.take(gradient)
+            return
         slot.view.zero_()
         slot.rows.zero_()
         if gradient.is_sparse:
@@ -318,6 +325,9 @@ class Engine:
             return
         if slot.parameter.grad is not None:
             self._place(slot)
+            return
+        if slot.by_rows:
+            slot.bucket.take(None)
             return
         self._part_from_kept(slot)
         slot.view.zero_()
@@ -382,6 +392,8 @@ class Engine:
 
     @staticmethod
     def _rows(slot: Slot) -> torch.Tensor:
+        if slot.by_rows:
+            return slot.bucket.gradient()
         rows = slot.rows.nonzero()[:, 0]
         return torch.sparse_coo_tensor(rows[None], slot.view[rows], slot.parameter.shape,
                                        is_coalesced=True)
@@ -479,10 +491,11 @@ class Engine:
         """Packs buckets in the order in which rank 0's gradients became ready; what did not become
         ready comes last, from the last layer to the first."""
         order, may_carry = self._agree_on_order()
-        self.buckets = [Bucket(slots, self.wire) for slots in order]
         if self._is_alone():
+            self.buckets = [Bucket(slots, self.wire) for slots in order]
             self._keep_to_itself()
         else:
+            self.buckets = [self._bucket(number, slots) for number, slots in enumerate(order)]
             self._open_tables(may_carry)
         self._planned = True
         self._order = []
@@ -502,22 +515,38 @@ class Engine:
             for slot in bucket.slots:
                 slot.bucket = bucket
 
+    def _bucket(self, number: int, slots: list[Slot]) -> Bucket:
+        """Rows travel as such where the job can have sparse tables, which all ranks find out alike."""
+        if slots[0].by_rows:
+            name = _table_name(f"{self.name}/{number}", slots[0].name)
+            try:
+                return RowBucket.open(name, slots[0], self.wire, self.nan_policy)
+            except poseidon.InvalidError as error:
+                slots[0].by_rows = False
+                if self.context.rank == 0:
+                    logging.getLogger("poseidon").warning(
+                        "the gradients of %s travel whole, and not as the rows that are touched: %s", slots[0].name, error)
+        return Bucket(slots, self.wire)
+
     def _open_tables(self, may_carry: bool) -> None:
+        whole = [bucket for bucket in self.buckets if not bucket.by_rows]
         if may_carry:
-            self._choose_carrier()
+            self._choose_carrier(whole)
         for number, bucket in enumerate(self.buckets):
             bucket.priority = 1 + number * 254 // max(1, len(self.buckets) - 1)
+            if bucket.by_rows:
+                continue
             bucket.table = poseidon.Table(
                 _table_name(f"{self.name}/{number}", bucket.name), shape=(bucket.elements,),
                 dtype=DTYPES[bucket.wire], use="sum", reduce="mean", nan_policy=self.nan_policy,
                 priority=bucket.priority)
-        self._memories = memory_for(self.buckets)
+        self._memories = memory_for(whole) if whole else []
         if self._carrier is not None:
             self._room.lie_in(self._carrier)
 
-    def _choose_carrier(self) -> None:
+    def _choose_carrier(self, buckets: list[Bucket]) -> None:
         """The first bucket that leaves, of those whose type will do: it is back when it is waited for."""
-        self._carrier = next((bucket for bucket in self.buckets
+        self._carrier = next((bucket for bucket in buckets
                               if DTYPES[bucket.wire] in CARRIERS and bucket.wire == bucket.dtype), None)
         if self._carrier is not None:
             self._carrier.make_room(self._room.elements)
@@ -536,6 +565,7 @@ class Engine:
         order, sparse, may_carry = json.loads(collectives.broadcast_bytes(told, 0))
         for slot, is_sparse in zip(self.slots, sparse):
             slot.sparse = is_sparse
+            slot.by_rows = self.may_send_rows and may_travel_as_rows(slot)
         return plan([self.slots[number] for number in order], self.bucket_bytes), may_carry
 
 

@@ -46,15 +46,16 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     bucket_bytes, nan_policy, timeout   see Engine
     compression       Compression.fp16, Compression.bf16: float32 and float64 gradients travel as such
     op                Average, or Sum: then gradients are the sums of all ranks
-    gradient_predivide_factor, num_groups, groups, sparse_as_dense   Horovod's: taken, and nothing
-                      depends on them; servers add in float32, and buckets are packed by themselves
+    sparse_as_dense   gradients that are a few rows travel whole, and not as these rows
+    gradient_predivide_factor, num_groups, groups   Horovod's: taken, and nothing depends on them;
+                      servers add in float32, and buckets are packed by themselves
 
     Parameters are not broadcast: that is broadcast_parameters(), as in Horovod (server_side does).
     Added methods: synchronize(), no_sync(), join().
     """
     trace.start_as_told()
     what = "DistributedOptimizer"
-    del num_groups, groups, sparse_as_dense
+    del num_groups, groups
     _horovod.check_process_set(what, process_set)
     op = _horovod.reduction(what, op)
     _horovod.check_predivide(what, gradient_predivide_factor, op)
@@ -78,7 +79,7 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
         engine = Engine(named, bucket_bytes=bucket_bytes, nan_policy=nan_policy, timeout=timeout,
                         wait="step" if overlap == "forward" else "backward",
                         sparse=sparse_names(model) if model is not None else (),
-                        wire=narrow)
+                        rows=not sparse_as_dense, wire=narrow)
     elif narrow is not None:
         raise poseidon.StateError("compression with a DataParallel model, which sends the gradients "
                                   "itself: give the model as it is")
