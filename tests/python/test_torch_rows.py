@@ -68,6 +68,14 @@ def test_jobs_that_cannot_have_sparse_tables_send_all(job, tmp_path):
     assert WHOLE in done.log(0).decode() and "servers keep no copies of sparse tables yet" in done.log(0).decode()
 
 
+def test_the_environment_says_how_they_travel(job):
+    """If this fails, PSD_TORCH_ROWS=whole does nothing, or a word that nobody knows is taken for another."""
+    rows, moved = per_step(job, "--batch", 16, PSD_TORCH_ROWS="whole")
+    assert moved > 2 * 2 * 4096 * 16 * 4 > 10 * rows  # both tables, there and back
+    done = job(SCRIPT, "--batch", 16, PSD_TORCH_ROWS="some")
+    assert done.code != 0 and "PSD_TORCH_ROWS=some: must be touched or whole" in done.out + done.err
+
+
 WRAPPED = """
     import sys
     import torch

@@ -35,7 +35,7 @@ from . import collectives, hooks, trace, wire as wires
 from .buckets import CHUNK, DTYPES, Bucket, Slot, plan
 from .memory import Memory, memory_for
 from .room import CARRIERS, Room
-from .row_buckets import RowBucket, may_travel_as_rows
+from .row_buckets import RowBucket, are_told_to_travel, may_travel_as_rows
 
 TIMEOUT_S = 1800.0
 _OWN_REFERENCES = 2  # to a slot's view: the slot's, and that of the call which counts
@@ -108,7 +108,7 @@ class Engine:
         _count += 1
         self.bucket_bytes, self.wait = bucket_bytes, wait
         self.nan_policy, self.timeout, self.wire = nan_policy, timeout, wire or wires.told()
-        self.may_send_rows = rows
+        self.may_send_rows = are_told_to_travel() and rows
         self.companions: list[Companion] = []
         self.buckets: list[Bucket] = []
         self._memories: list[Memory] = []  # that they lie in

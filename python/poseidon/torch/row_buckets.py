@@ -8,7 +8,9 @@ it has data."""
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import os
+from typing import Any, Iterator
 
 import numpy as np
 import torch
@@ -19,8 +21,17 @@ from .buckets import DTYPES, Bucket, Slot
 from .memory import FOREVER
 
 WIDTH_MAX = 4096  # numbers of a row of a sparse table
+VARIABLE = "PSD_TORCH_ROWS"
 BYTES_MIN = 64 << 10  # of a parameter: smaller ones travel together with others, which is a message less
 _TYPES = (torch.float32, torch.float16, torch.bfloat16)  # that rows may have
+
+
+def are_told_to_travel() -> bool:
+    """What the environment says, the same on all workers."""
+    word = os.environ.get(VARIABLE, "")
+    if word not in ("", "touched", "whole"):
+        raise poseidon.InvalidError(f"{VARIABLE}={word}: must be touched or whole")
+    return word != "whole"
 
 
 def may_travel_as_rows(slot: Slot) -> bool:
@@ -76,7 +87,8 @@ class RowBucket(Bucket):
         ids = torch.cat((self.ids.cpu(), self.rows + told))
         values = torch.cat((self.values.to("cpu", self.wire), torch.ones(len(told), self.width, dtype=self.wire)))
         self.elements = values.numel()
-        return RowTransfer(self, self.table.push(ids.numpy(), values, priority=self.priority, timeout_ms=FOREVER))
+        with _hint():
+            return RowTransfer(self, self.table.push(ids.numpy(), values, priority=self.priority, timeout_ms=FOREVER))
 
     def meanwhile(self) -> None:
         """Backward goes on, with other buckets."""
@@ -118,4 +130,16 @@ class RowTransfer:
 
     def result(self, timeout: float | None = None) -> None:
         """Waits until they are there."""
-        self.bucket.came_back(*self.future.result(timeout))
+        with _hint():
+            ids, values = self.future.result(timeout)
+        self.bucket.came_back(ids, values)
+
+
+@contextlib.contextmanager
+def _hint() -> Iterator[None]:
+    """Who has more rows than fit hears what to do."""
+    try:
+        yield
+    except poseidon.MemoryError as error:
+        raise poseidon.MemoryError(f"{error}; or let gradients travel whole, with {VARIABLE}=whole in the environment of all workers",
+                                   error.status, error.outcome) from error
