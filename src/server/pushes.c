@@ -11,6 +11,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "base/exit_code.h"
 #include "base/fail.h"
 #include "server/state.h"
 
@@ -137,6 +138,25 @@ may_keep(const struct session *session, const struct chunk *chunk, const struct 
                             sender->copy_bytes + bytes <= PSI_COPIES_KEPT_BYTES_MAX));
 }
 
+/* One gradient of rows is larger than the pool, and than what tables leave. */
+static psd_status
+no_room_for_parts(const struct session *session, const struct chunk *chunk, struct psd_error *err)
+{
+    struct lane *lane = session->lane;
+
+    psi_fail(err, PSD_ERR_TOO_BIG,
+             "table %s: server %u has no room for what worker %u pushes in step %llu: %llu MiB of "
+             "rows, and all tables %llu of %llu MiB (setting memory_max_mib%s)",
+             chunk->table->spec.name, lane->config.server, session->rank,
+             (unsigned long long)session->guest.inbox.frame.step,
+             (unsigned long long)(lane->pool.alone_bytes >> 20),
+             (unsigned long long)(lane->memory_used >> 20),
+             (unsigned long long)(lane->config.memory_max >> 20),
+             lane->config.lanes > 1 ? ", of which this lane has an equal share" : "");
+    lane_fail_job(lane, err->status, PSI_EXIT_NO_ROOM, err->text);
+    return err->status;
+}
+
 /* Where the gradient goes: a slot if it may count, nowhere if it is a repetition. */
 psd_status
 push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err)
@@ -169,6 +189,13 @@ push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *er
     }
     want_make_room(lane, push_rank(session), chunk, gradient_cost(bytes));
     session->receiving = slot_take(&lane->pool, bytes);
+    if (session->receiving == NULL && row_parts_go_on(session)) {
+        session->receiving =
+            slot_take_alone(&lane->pool, bytes, lane->config.memory_max - lane->memory_used);
+        if (session->receiving == NULL) {
+            return no_room_for_parts(session, chunk, err);
+        }
+    }
     if (session->receiving == NULL) {
         return psi_fail(err, PSD_ERR_BUSY,
                         "worker %u: no room for %u bytes: its window of %u bytes is exceeded",
@@ -210,6 +237,9 @@ hold(struct session *session, struct chunk *chunk, struct slot *slot)
     slot->holds =
         slot->wants_value && chunk->table->held != NULL && (frame->flags & PSI_FLAG_KEEPS) == 0;
     slot->cost = slot->loan != NULL ? PSI_GRADIENT_COST_MIN : gradient_cost(frame->payload_bytes);
+    for (const struct slot *part = slot->more; part != NULL; part = part->more) {
+        slot->cost += part->cost;
+    }
     if (chunk->round.slots == NULL) {
         psi_metric_add(lane->metrics, PSI_METRIC_ROUNDS_OPENED, 1);
     }
@@ -283,7 +313,8 @@ decode(const struct session *session, const struct chunk *chunk, struct slot *sl
         slot->is_sum = false;
         slot->rows = (struct store_rows){.ids = (const void *)session->rows.ids,
                                          .rows = session->rows.rows,
-                                         .count = session->rows.pushed};
+                                         .count = session->rows.pushed,
+                                         .next = slot->more == NULL ? NULL : &slot->more->rows};
         slot->gradient = (const void *)&slot->rows;
         return PSD_OK;
     }

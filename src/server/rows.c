@@ -7,7 +7,6 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -37,10 +36,14 @@ rows_target(const struct session *session, const struct chunk *chunk, struct psd
                         psi_frame_type_name(frame->type), spec->name,
                         psi_spec_is_sparse(spec) ? "" : "not ");
     }
-    if (psi_spec_is_sparse_sum(spec) && frame->type != PSI_FRAME_SPARSE_PUSH_PULL) {
+    if (psi_spec_is_sparse_sum(spec) && frame->type == PSI_FRAME_SPARSE_PUSH) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s to table %s, whose sum answers a %s",
                         psi_frame_type_name(frame->type), spec->name,
                         psi_frame_type_name(PSI_FRAME_SPARSE_PUSH_PULL));
+    }
+    if ((frame->flags & PSI_FLAG_MORE) != 0 && !psi_frame_has_gradient(frame->type)) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "%s to table %s, in parts",
+                        psi_frame_type_name(frame->type), spec->name);
     }
     if (frame->payload_bytes < PSI_ROWS_HEAD_BYTES || frame->dtype != spec->dtype ||
         frame->codec != 0 || meta->has_part || meta->has_node ||
@@ -55,6 +58,22 @@ rows_target(const struct session *session, const struct chunk *chunk, struct psd
                         (unsigned long long)frame->step, PSI_ROWS_STEP_MAX);
     }
     return PSD_OK;
+}
+
+/* How many may it ask for? Of a sum, where its next part begins; only the last part of a push asks. */
+static uint32_t
+asked_max(const struct session *session, const struct psi_spec *spec)
+{
+    const struct psi_frame *frame = &session->guest.inbox.frame;
+    const uint64_t each = spec->width * psi_dtype_bytes(spec->dtype);
+
+    if (!psi_frame_wants_value(frame->type) || (frame->flags & PSI_FLAG_MORE) != 0) {
+        return 0;
+    }
+    if (psi_spec_is_sparse_sum(spec)) {
+        return frame->type == PSI_FRAME_SPARSE_PULL;
+    }
+    return (uint32_t)((PSI_FRAME_CHUNK_MAX - PSI_ROWS_HEAD_BYTES) / each);
 }
 
 /* Notes in the session what its frame is about. Whoever sends anything else loses its connection. */
@@ -72,19 +91,17 @@ look_through(struct session *session, const struct chunk *chunk, const void *pay
         .first_bucket = psi_bucket_first(chunk->index, bits, places),
         .end_bucket = psi_bucket_first(chunk->index + 1, bits, places),
     };
-    const bool may_ask = psi_frame_wants_value(type) && !psi_spec_is_sparse_sum(&table->spec);
+    const uint32_t most = asked_max(session, &table->spec);
     struct psd_error why;
     psd_status status = psi_rows_decode(payload, bytes, &form, &session->rows, &why);
 
-    if (status == PSD_OK && ((!psi_frame_has_gradient(type) && session->rows.gradients > 0) ||
-                             (!may_ask && session->rows.asked > 0))) {
+    if (status == PSD_OK && !psi_frame_has_gradient(type) && session->rows.gradients > 0) {
         status = psi_fail(&why, PSD_ERR_PROTOCOL, "%u rows of %u gradients, and %u asked for",
                           session->rows.pushed, session->rows.gradients, session->rows.asked);
     }
-    if (status == PSD_OK &&
-        psi_rows_value_bytes(form.row_bytes, session->rows.asked) > PSI_FRAME_CHUNK_MAX) {
-        status = psi_fail(&why, PSD_ERR_PROTOCOL, "%u rows asked for, more than a frame holds",
-                          session->rows.asked);
+    if (status == PSD_OK && session->rows.asked > most) {
+        status = psi_fail(&why, PSD_ERR_PROTOCOL, "%u rows asked for, more than %u%s",
+                          session->rows.asked, most, most > 1 ? ", more than a frame holds" : "");
     }
     return status == PSD_OK ? PSD_OK
                             : psi_fail(err, status, "%s of table %s: %s", psi_frame_type_name(type),
@@ -123,8 +140,13 @@ rows_push_arrived(struct session *session, const void *payload, size_t bytes, st
     if (status == PSD_OK && payload != NULL) {
         status = look_through(session, chunk, payload, bytes, err);
     }
-    if (status == PSD_OK) {
-        status = push_arrived(session, err);
+    if (status == PSD_OK && (session->guest.inbox.frame.flags & PSI_FLAG_MORE) != 0) {
+        status = row_parts_add(session, err);
+    } else if (status == PSD_OK) {
+        status = row_parts_end(session, err);
+        if (status == PSD_OK) {
+            status = push_arrived(session, err);
+        }
     }
     session->rows = (struct psi_rows){0};
     return status;
@@ -137,16 +159,43 @@ free_rows(void *owner, uint64_t cookie)
     free(owner);
 }
 
+/* The part of a sum that is asked for: from behind an id on, or from the beginning. */
+static struct store_rows
+sum_part(const struct lane *lane, const struct chunk *chunk, const struct parked *parked,
+         bool *more_p)
+{
+    const struct store *store = chunk->table->store;
+    struct store_rows rows = store->ops->sums(store, chunk->place);
+    const uint32_t most = psi_rows_part(row_bytes(chunk), lane->config.rows_part_bytes);
+    uint32_t first = 0;
+    uint32_t end = rows.count;
+
+    while (parked->asked.count > 0 && first < end) {
+        const uint32_t middle = first + (end - first) / 2;
+
+        if (psi_bucket_before(parked->asked.ids[0], rows.ids[middle])) {
+            end = middle;
+        } else {
+            first = middle + 1;
+        }
+    }
+    *more_p = rows.count - first > most;
+    rows.ids += first;
+    rows.rows = (const uint8_t *)rows.rows + first * row_bytes(chunk);
+    rows.count = *more_p ? most : rows.count - first;
+    return rows;
+}
+
 /* What answers a request. NULL: no memory. Rows that are asked for are gathered, and those of a sum
  * copied, where the network takes them from: they may change before it has. */
 static uint8_t *
-make_answer(const struct chunk *chunk, const struct parked *parked, uint32_t buffer,
-            size_t *bytes_p)
+make_answer(const struct lane *lane, const struct chunk *chunk, const struct parked *parked,
+            uint32_t buffer, size_t *bytes_p, bool *more_p)
 {
     struct store *store = chunk->table->store;
     const size_t each = row_bytes(chunk);
     const bool is_sum = psi_spec_is_sparse_sum(&chunk->table->spec);
-    const struct store_rows rows = is_sum ? store->ops->sums(store, chunk->place) : parked->asked;
+    const struct store_rows rows = is_sum ? sum_part(lane, chunk, parked, more_p) : parked->asked;
     uint8_t *answer;
 
     *bytes_p =
@@ -161,30 +210,6 @@ make_answer(const struct chunk *chunk, const struct parked *parked, uint32_t buf
     return answer;
 }
 
-/* The sum of what all workers gave may be more than one of them may give. */
-static bool
-is_too_long(struct lane *lane, const struct chunk *chunk, const struct parked *parked)
-{
-    const struct store *store = chunk->table->store;
-    const struct psi_spec *spec = &chunk->table->spec;
-    const struct store_rows sums = psi_spec_is_sparse_sum(spec)
-                                       ? store->ops->sums(store, chunk->place)
-                                       : (struct store_rows){0};
-    const size_t bytes = psi_rows_bytes(row_bytes(chunk), sums.count, 0);
-    char text[PSI_TEXT_MAX];
-
-    if (sums.count <= PSI_ROWS_MAX && bytes <= PSI_FRAME_CHUNK_MAX) {
-        return false;
-    }
-    snprintf(text, sizeof(text),
-             "sparse table %s: the sum of step %llu has %u rows, %zu MiB, in one lane; at most %d "
-             "rows and %d MiB: take fewer ids in a step, or more lanes or servers",
-             spec->name, (unsigned long long)parked->step, sums.count, bytes >> 20, PSI_ROWS_MAX,
-             PSI_FRAME_CHUNK_MAX >> 20);
-    answer_status(lane, parked->sender, parked->request, chunk, PSD_ERR_TOO_BIG, text);
-    return true;
-}
-
 void
 rows_answer(struct lane *lane, const struct chunk *chunk, const struct parked *parked,
             uint32_t buffer)
@@ -197,16 +222,19 @@ rows_answer(struct lane *lane, const struct chunk *chunk, const struct parked *p
         .release = free_rows,
     };
 
-    if (session == NULL || is_too_long(lane, chunk, parked)) {
-        return; /* it asks again when it is back; or it knows */
+    bool more = false;
+
+    if (session == NULL) {
+        return; /* it asks again when it is back */
     }
-    payload.owner = make_answer(chunk, parked, buffer, &payload.bytes);
+    payload.owner = make_answer(lane, chunk, parked, buffer, &payload.bytes, &more);
     payload.base = payload.owner;
     if (payload.owner == NULL) {
         psi_guest_doom(&session->guest);
         return;
     }
     frame.type = PSI_FRAME_SPARSE_VALUE;
+    frame.flags |= more ? PSI_FLAG_MORE : 0;
     frame.dtype = (uint8_t)chunk->table->spec.dtype;
     if (psi_post_payload(session->guest.conn, &frame, NULL, &payload) != PSD_OK) {
         free(payload.owner);

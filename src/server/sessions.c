@@ -47,6 +47,7 @@ session_end(struct session *session)
     }
     mirror_session_gone(session);
     slot_give(&lane->pool, session->receiving);
+    row_parts_drop(session);
     free(session->releases.result);
     free(session->asks.result);
     free(session);

@@ -2,7 +2,8 @@
  * slots.c - memory for gradients that wait for their round: bounded, reused, by power of two.
  *
  * Invariants
- *   - bytes <= bytes_max, free slots included;
+ *   - bytes <= bytes_max, free slots included; parts of a push that is larger than that are beside them,
+ *     in memory that tables leave;
  *   - a slot handed out has room for what was asked.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -84,18 +85,58 @@ slot_take(struct slot_pool *pool, size_t bytes)
     return slot;
 }
 
+struct slot *
+slot_take_alone(struct slot_pool *pool, size_t bytes, uint64_t room)
+{
+    struct slot *slot;
+
+    if (bytes > room || pool->alone_bytes > room - bytes) {
+        return NULL;
+    }
+    slot = calloc(1, sizeof(*slot));
+    if (slot == NULL) {
+        return NULL;
+    }
+    slot->data = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+    if (slot->data == NULL) {
+        free(slot);
+        return NULL;
+    }
+    slot->gradient = slot->data;
+    slot->alone_bytes = bytes;
+    pool->alone_bytes += bytes;
+    return slot;
+}
+
+static void
+give_one(struct slot_pool *pool, struct slot *slot)
+{
+    slot->more = NULL;
+    if (slot->alone_bytes > 0) {
+        pool->alone_bytes -= slot->alone_bytes;
+        free(slot->data);
+        free(slot);
+        return;
+    }
+    slot->gradient = slot->data; /* not where a worker had lent it, nor where it was decoded */
+    slot->next = pool->free[slot->size_class];
+    pool->free[slot->size_class] = slot;
+}
+
+/* With the parts before it. */
 void
 slot_give(struct slot_pool *pool, struct slot *slot)
 {
-    if (slot != NULL) {
+    while (slot != NULL) {
+        struct slot *more = slot->more;
+
         if (slot->loan != NULL) {
             slot->loan->give_back(slot->loan);
             slot->loan = NULL;
             slot->copy_bytes = 0;
         }
-        slot->gradient = slot->data; /* not where a worker had lent it, nor where it was decoded */
-        slot->next = pool->free[slot->size_class];
-        pool->free[slot->size_class] = slot;
+        give_one(pool, slot);
+        slot = more;
     }
 }
 

@@ -48,6 +48,8 @@ struct slot {
     bool holds;             /* ... and cannot show it when it has gone on: it holds it (hold.c) */
     uint32_t cost;          /* bytes as the window counts them */
     uint32_t copy_bytes;    /* on loan, and a copy that its sender made for us */
+    struct slot *more;      /* sparse tables: parts of the gradient that came before this one */
+    size_t alone_bytes;     /* data is not of the pool, which had no room for it */
 };
 
 /* What a lane keeps for a worker: copies that it has lent us, not for ever (struct psi_loan), and ids
@@ -69,6 +71,20 @@ struct slot_pool {
     struct slot *free[SLOT_CLASS_MAX + 1];
     uint64_t bytes; /* allocated, free ones included */
     uint64_t bytes_max;
+    uint64_t alone_bytes; /* beside these */
+};
+
+/* Parts of a push to a sparse table that have come, until the last one does (row_parts.c). */
+struct row_parts {
+    struct slot *slots; /* the last one first */
+    bool any;
+    uint32_t request; /* which they are of, if there are any, and ... */
+    uint32_t table;   /* ... what that is about */
+    uint32_t chunk;
+    uint64_t step;
+    bool lost;     /* not all of them are here */
+    uint64_t last; /* the largest mixed id in them; only if ... */
+    bool has_last; /* ... there is one */
 };
 
 /* A request that cannot be answered yet. */
@@ -215,6 +231,7 @@ struct session {
     uint32_t rank;
     struct slot *receiving;      /* a gradient on its way in */
     struct psi_rows rows;        /* of the frame that is being heard, if it is of a sparse table */
+    struct row_parts parts;      /* that came before it */
     struct relay *relays;        /* SHARE_PULLs passed on to this worker */
     struct result_list releases; /* to be told of with the next turn, ... */
     struct result_list asks;     /* ... to be asked for */
@@ -385,6 +402,9 @@ void lane_take_name(struct lane *lane, uint32_t server, uint32_t index, uint32_t
 
 /* slots.c */
 struct slot *slot_take(struct slot_pool *pool, size_t bytes);
+/* Beyond the pool, as long as all of these take `room` bytes at most. NULL: they would take more, or there
+ * is no memory. */
+struct slot *slot_take_alone(struct slot_pool *pool, size_t bytes, uint64_t room);
 void slot_give(struct slot_pool *pool, struct slot *slot);
 void slot_pool_fini(struct slot_pool *pool);
 
@@ -489,6 +509,12 @@ void want_session(struct session *session);
 void want_make_room(struct lane *lane, uint32_t rank, const struct chunk *arriving, uint64_t cost);
 void open_add(struct lane *lane, struct round *round);
 void open_remove(struct lane *lane, struct round *round);
+
+/* row_parts.c */
+bool row_parts_go_on(const struct session *session);
+psd_status row_parts_add(struct session *session, struct psd_error *err);
+psd_status row_parts_end(struct session *session, struct psd_error *err);
+void row_parts_drop(struct session *session);
 
 /* parked.c */
 psd_status asked_chunk(const struct session *session, struct chunk **chunk_p,

@@ -160,7 +160,7 @@ heap_init(struct merging *merging, uint32_t list_count)
     for (uint32_t i = 0; i < list_count; i++) {
         const struct psi_row_list *list = &merging->lists[i];
 
-        psi_assert(i == 0 || list->rank > list[-1].rank);
+        psi_assert(i == 0 || list->rank >= list[-1].rank);
         if (list->count > 0) {
             heads[merging->heads++] =
                 (struct head){.key = psi_bucket_mix(list->ids[0]), .list = i, .at = 0};

@@ -38,7 +38,8 @@ struct psi_merge {
 /* Zeroed is empty, too. */
 void psi_merge_fini(struct psi_merge *merge);
 
-/* `lists` by rising rank, PSI_RANKS_MAX at most. PSD_ERR_NO_MEMORY: and the last result is gone. */
+/* `lists` by rising rank, of PSI_RANKS_MAX ranks at most. A rank may have several, which then have no id in
+ * common. PSD_ERR_NO_MEMORY: and the last result is gone. */
 psd_status psi_merge_rows(struct psi_merge *merge, psd_dtype dtype, uint32_t width,
                           enum kernel_level level, const struct psi_row_list *lists,
                           uint32_t list_count, struct psd_error *err);

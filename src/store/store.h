@@ -57,11 +57,12 @@ struct store_piece {
 };
 
 /* Rows of a sparse table by id, in the order of psi_bucket_mix(), each id once: what `data` of a leaf
- * is there. */
+ * is there. A gradient may lie in several pieces. */
 struct store_rows {
     const uint64_t *ids;
     const void *rows; /* any alignment; in the table's type */
     uint32_t count;
+    const struct store_rows *next; /* other rows of the same gradient, with other ids; NULL: none */
 };
 
 /* Why a change came to nothing. */

@@ -170,7 +170,8 @@ enum {
     PSI_FLAG_RESULT = 0x0008,   /* PUSH: not a gradient, but the result of `step` (GIVE) */
     PSI_FLAG_KEEPS = 0x0010,    /* PUSH*: the sender can show the result when it has gone on */
     PSI_FLAG_HOLD = 0x0020,     /* VALUE: some cannot; say GOT */
-    PSI_FLAGS_KNOWN = 0x003f,
+    PSI_FLAG_MORE = 0x0040, /* SPARSE_*: a part; the next frame of the request goes on with it */
+    PSI_FLAGS_KNOWN = 0x007f,
 };
 
 /* Decoded header. `type` is a known one; sizes are within the limits of the type. */

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "shard/bucket.h"
 #include "wire/bytes.h"
+#include "wire/frame.h"
 
 enum { AT_PUSHED = 0, AT_ASKED = 4, AT_GRADIENTS = 8, AT_ZERO = 12, ID_BYTES = 8 };
 
@@ -24,6 +25,17 @@ psi_rows_bytes(size_t row_bytes, uint64_t pushed, uint64_t asked)
 {
     return PSI_ROWS_HEAD_BYTES +
            (size_t)(pushed * ID_BYTES + padded(pushed * row_bytes) + asked * ID_BYTES);
+}
+
+uint32_t
+psi_rows_part(size_t row_bytes, uint32_t part_bytes)
+{
+    const size_t most =
+        part_bytes == 0 || part_bytes > PSI_FRAME_CHUNK_MAX ? PSI_FRAME_CHUNK_MAX : part_bytes;
+    const size_t overhead = PSI_ROWS_HEAD_BYTES + 8; /* with the padding */
+    const size_t rows = most > overhead ? (most - overhead) / (row_bytes + ID_BYTES) : 0;
+
+    return rows == 0 ? 1 : rows > PSI_ROWS_MAX ? PSI_ROWS_MAX : (uint32_t)rows;
 }
 
 struct psi_rows_room

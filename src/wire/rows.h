@@ -53,6 +53,10 @@ struct psi_rows {
 /* Bytes of the payload, of counts within their bounds. */
 size_t psi_rows_bytes(size_t row_bytes, uint64_t pushed, uint64_t asked);
 
+/* How many pushed rows one payload holds, of so many bytes at most (0: as large as a frame may be). At
+ * least one. */
+uint32_t psi_rows_part(size_t row_bytes, uint32_t part_bytes);
+
 /* Where things lie in a payload that is to be filled in; writes its head, and its padding. */
 struct psi_rows_room {
     uint8_t *ids;

@@ -77,20 +77,31 @@ check_rows(const psd_table *table, const struct psd_rows *rows, uint8_t type, st
     return PSD_OK;
 }
 
+static bool
+find_in_part(psd_table *table, const struct sparse_gradients *gradients, uint64_t *id_p)
+{
+    const int64_t index =
+        psi_find_not_finite_with(psi_context_of(table->client)->crew, table->spec.dtype,
+                                 gradients->numbers, gradients->count);
+
+    if (index >= 0) {
+        *id_p =
+            psi_load_u64(gradients->ids + (uint64_t)index / table->spec.width * sizeof(uint64_t));
+    }
+    return index >= 0;
+}
+
 /* The first gradient that is not finite, of what would leave: repeated ids are added by now. */
 static bool
 find_not_finite(psd_table *table, const struct sparse_rows *rows, uint64_t *id_p)
 {
     for (uint64_t place = 0; place < table->chunk_count; place++) {
-        const struct sparse_gradients gradients = psi_sparse_rows_gradients(rows, place);
-        const int64_t index =
-            psi_find_not_finite_with(psi_context_of(table->client)->crew, table->spec.dtype,
-                                     gradients.numbers, gradients.count);
+        for (uint32_t part = 0; part < psi_sparse_rows_parts(rows, place); part++) {
+            const struct sparse_gradients gradients = psi_sparse_rows_gradients(rows, place, part);
 
-        if (index >= 0) {
-            *id_p = psi_load_u64(gradients.ids +
-                                 (uint64_t)index / table->spec.width * sizeof(uint64_t));
-            return true;
+            if (find_in_part(table, &gradients, id_p)) {
+                return true;
+            }
         }
     }
     return false;

@@ -249,6 +249,23 @@ count_value(struct lane_link *lane, const struct psd_op *op, uint32_t bytes)
     }
 }
 
+/* Only sums come in parts. */
+static psd_status
+rest_expected(struct lane_link *lane, struct request *request, struct psd_error *err)
+{
+    const struct psi_spec *spec = &request->op->table->spec;
+
+    if (!psi_spec_is_sparse_sum(spec)) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "VALUE of table %s chunk %u: in parts", spec->name,
+                        request->chunk);
+    }
+    return psi_request_ask_rest(lane, request)
+               ? PSD_OK
+               : psi_fail(err, PSD_ERR_PEER_LOST,
+                          "VALUE of table %s chunk %u: the rest cannot be asked for", spec->name,
+                          request->chunk);
+}
+
 static psd_status
 value_arrived(struct lane_link *lane, const void *payload, struct psd_error *err)
 {
@@ -270,6 +287,9 @@ value_arrived(struct lane_link *lane, const void *payload, struct psd_error *err
     if (request->op->transfer.rows != NULL) {
         status = psi_sparse_rows_came(request->op->transfer.rows, request->chunk, payload,
                                       frame->payload_bytes, err);
+    }
+    if (status == PSD_OK && (frame->flags & PSI_FLAG_MORE) != 0) {
+        return rest_expected(lane, request, err);
     }
     if (status == PSD_OK) {
         psi_request_answered(lane, request, PSD_OK, "", frame);

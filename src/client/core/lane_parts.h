@@ -67,8 +67,9 @@ uint64_t psi_push_cost(const struct lane_link *lane, const struct psd_op *op, ui
 /* Sends one chunk's request now. False: the connection did not take it, or there is no memory. */
 bool psi_lane_send_chunk(struct lane_link *lane, struct psd_op *op, uint32_t chunk);
 
-psd_status psi_request_send(struct lane_link *lane,
-                            const struct request *request); /* again, after a cut */
+psd_status psi_request_send(struct lane_link *lane, struct request *request);
+bool psi_request_is_sent(const struct request *request);                    /* all parts of it */
+bool psi_request_ask_rest(struct lane_link *lane, struct request *request); /* again, after a cut */
 void psi_request_free(struct lane_link *lane, struct request *request);
 
 /* What was coming in for it does not come, or nobody wants it any more; for all of a lane. */

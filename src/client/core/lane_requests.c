@@ -14,6 +14,8 @@
 #include "client/core/results.h"
 #include "client/core/sparse_rows.h"
 #include "rpc/post.h"
+#include "wire/bytes.h"
+#include "wire/rows.h"
 
 enum { REQUESTS_MIN = 32 };
 
@@ -220,8 +222,37 @@ count_gradient(struct lane_link *lane, const struct psd_op *op, size_t bytes)
     }
 }
 
+/* Of rows, the next part leaves. The server may have told some of a sum to an earlier connection: all of
+ * it is asked for again. */
+static void
+add_part(struct lane_link *lane, struct request *request, struct psi_frame *frame,
+         struct psi_payload *payload)
+{
+    struct sparse_rows *rows = request->op->transfer.rows;
+    const struct sparse_piece out = psi_sparse_rows_out(rows, request->chunk, request->parts);
+
+    if (request->parts == 0) {
+        psi_sparse_rows_begin(rows, request->chunk);
+    }
+    request->parts++;
+    if (!psi_request_is_sent(request)) {
+        frame->flags |= PSI_FLAG_MORE;
+    }
+    payload->base = out.base;
+    payload->bytes = out.bytes;
+    count_gradient(lane, request->op, out.bytes);
+}
+
+bool
+psi_request_is_sent(const struct request *request)
+{
+    const struct sparse_rows *rows = request->op->transfer.rows;
+
+    return rows == NULL || request->parts == psi_sparse_rows_parts(rows, request->chunk);
+}
+
 psd_status
-psi_request_send(struct lane_link *lane, const struct request *request)
+psi_request_send(struct lane_link *lane, struct request *request)
 {
     struct psd_op *op = request->op;
     const struct psi_transfer *transfer = &op->transfer;
@@ -253,11 +284,7 @@ psi_request_send(struct lane_link *lane, const struct request *request)
         return PSD_OK;
     }
     if (transfer->rows != NULL) {
-        const struct sparse_piece out = psi_sparse_rows_out(transfer->rows, request->chunk);
-
-        payload.base = out.base;
-        payload.bytes = out.bytes;
-        count_gradient(lane, op, out.bytes);
+        add_part(lane, request, &frame, &payload);
     } else if (transfer->empty) {
         frame.flags |= PSI_FLAG_EMPTY;
     } else if (transfer->from != NULL && transfer->type != PSI_FRAME_PULL &&
@@ -293,7 +320,7 @@ psi_lane_break(struct lane_link *lane, const char *why)
 bool
 psi_lane_send_chunk(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
 {
-    const struct request *request;
+    struct request *request;
 
     if (!request_reserve(lane)) {
         return false;
@@ -303,6 +330,57 @@ psi_lane_send_chunk(struct lane_link *lane, struct psd_op *op, uint32_t chunk)
     if (psi_request_send(lane, request) != PSD_OK) {
         /* Whatever left of it will be repeated: the request stays, the connection goes. */
         psi_lane_break(lane, "send failed");
+        return false;
+    }
+    if (!psi_request_is_sent(request)) {
+        lane->resend = request; /* the rest leaves as the connection takes it, before all else */
+    }
+    return true;
+}
+
+static void
+free_bytes(void *owner, uint64_t cookie)
+{
+    (void)cookie;
+    free(owner);
+}
+
+/* A part of a sum has come, and the rest is asked for. False: the connection is gone, or there is no
+ * memory: then all of it comes again. */
+bool
+psi_request_ask_rest(struct lane_link *lane, struct request *request)
+{
+    const struct psi_frame frame = {
+        .type = PSI_FRAME_SPARSE_PULL,
+        .dtype = (uint8_t)request->op->table->spec.dtype,
+        .step = request->op->transfer.step + 1,
+        .view = lane->client->view.id,
+        .request = request->id,
+        .table = request->op->table->id,
+        .chunk = request->chunk,
+        .rank = (uint16_t)lane->client->job.rank,
+        .incarnation = (uint16_t)lane->client->job.incarnation,
+        .priority = request->op->priority,
+    };
+    const struct psi_rows counts = {.asked = 1};
+    struct psi_payload payload = {
+        .bytes = psi_rows_bytes(0, 0, 1),
+        .checksum = lane->client->config.checksum,
+        .release = free_bytes,
+    };
+    uint64_t last = 0;
+
+    psi_request_not_receiving(lane, request);
+    payload.owner = malloc(payload.bytes);
+    payload.base = payload.owner;
+    if (payload.owner == NULL ||
+        !psi_sparse_rows_last(request->op->transfer.rows, request->chunk, &last)) {
+        free(payload.owner);
+        return false;
+    }
+    psi_store_u64(psi_rows_encode(payload.owner, 0, &counts).asked_ids, last);
+    if (psi_post_payload(lane->peer.conn, &frame, NULL, &payload) != PSD_OK) {
+        free(payload.owner);
         return false;
     }
     return true;

@@ -57,7 +57,8 @@ may_send_at_all(const struct lane_link *lane)
     if (lane->is_self) {
         return lane->request_count < REQUESTS_FREE_MAX;
     }
-    return lane->peer.state == PSI_PEER_UP && lane->request_count < REQUESTS_FREE_MAX &&
+    return lane->resend == NULL && lane->peer.state == PSI_PEER_UP &&
+           lane->request_count < REQUESTS_FREE_MAX &&
            lane->peer.conn->ops->queued_bytes(lane->peer.conn) < SEND_QUEUE_BYTES;
 }
 
@@ -198,7 +199,8 @@ behind_its_table(const struct lane_link *lane, const struct part *part)
     return false;
 }
 
-/* After a cut everything unanswered goes first, in its old order. True: all of it is out. */
+/* After a cut everything unanswered goes first, in its old order; and so do the other parts of what does
+ * not fit one frame. True: all of it is out. */
 static bool
 pump_again(struct lane_link *lane)
 {
@@ -206,10 +208,13 @@ pump_again(struct lane_link *lane)
            lane->peer.conn->ops->queued_bytes(lane->peer.conn) < SEND_QUEUE_BYTES) {
         struct request *request = lane->resend;
 
-        lane->resend = request->next;
-        psi_metric_add(lane->client->metrics, PSI_METRIC_RESENT, 1);
+        if (request->parts == 0) {
+            psi_metric_add(lane->client->metrics, PSI_METRIC_RESENT, 1);
+        }
         if (psi_request_send(lane, request) != PSD_OK) {
             psi_lane_break(lane, "send failed");
+        } else if (psi_request_is_sent(request)) {
+            lane->resend = request->next;
         }
     }
     return lane->resend == NULL;

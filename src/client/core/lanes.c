@@ -49,6 +49,9 @@ psi_lane_came_up(struct lane_link *lane, uint64_t window_bytes)
     lane->window_bytes = window_bytes < lane->client->config.window_bytes
                              ? window_bytes
                              : lane->client->config.window_bytes;
+    for (struct request *request = lane->first; request != NULL; request = request->next) {
+        request->parts = 0;
+    }
     lane->resend = lane->first;
     psi_lane_mark_busy(lane);
 }

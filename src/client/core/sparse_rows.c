@@ -24,9 +24,11 @@
 
 enum { ALIGNMENT = 64, GIVEN_MAX = 1 << 30 };
 
-/* What one place has to do with it. */
+/* What one place has to do with it. What it is sent lies in parts one behind the other, each a payload
+ * with as many rows as one may have, but for the last; that one asks, too. */
 struct place_rows {
-    struct psi_rows counts; /* only those */
+    struct psi_rows counts; /* only those, of all parts */
+    uint32_t parts;
     uint8_t *out;
     size_t out_bytes;
     uint8_t *in;
@@ -37,6 +39,7 @@ struct sparse_rows {
     const struct psi_spec *spec; /* the table's */
     size_t row_bytes;
     uint32_t places;
+    uint32_t part_rows; /* pushed in one part */
     bool pushes;
     uint8_t *values;          /* borrowed */
     uint64_t lookups;         /* rows there */
@@ -85,26 +88,68 @@ count_places(struct sparse_rows *rows, const struct sorted *sorted)
     }
 }
 
-/* Does each place's share fit one frame? */
+/* Do the rows that each place is asked for fit an answer? */
 static psd_status
 check_sizes(const struct sparse_rows *rows, struct psd_error *err)
 {
     for (uint32_t p = 0; p < rows->places; p++) {
-        const struct psi_rows *counts = &rows->place[p].counts;
-        const size_t out = psi_rows_bytes(rows->row_bytes, counts->pushed, counts->asked);
-        const size_t in = psi_rows_value_bytes(rows->row_bytes, counts->asked);
+        const uint32_t asked = rows->place[p].counts.asked;
+        const size_t in = psi_rows_value_bytes(rows->row_bytes, asked);
 
-        if (counts->pushed > PSI_ROWS_MAX || counts->asked > PSI_ROWS_MAX ||
-            out > PSI_FRAME_CHUNK_MAX || in > PSI_FRAME_CHUNK_MAX) {
+        if (asked > PSI_ROWS_MAX || in > PSI_FRAME_CHUNK_MAX) {
             return psi_fail(err, PSD_ERR_TOO_BIG,
-                            "sparse table %s: %u ids pushed and %u looked up, %zu MiB, for one "
-                            "lane; at most %d ids and %d MiB of each: take fewer ids in a step, or "
-                            "more lanes or servers",
-                            rows->spec->name, counts->pushed, counts->asked,
-                            (out > in ? out : in) >> 20, PSI_ROWS_MAX, PSI_FRAME_CHUNK_MAX >> 20);
+                            "sparse table %s: %u ids looked up, %zu MiB, in one lane; at most %d "
+                            "ids and %d MiB: look them up in several operations of the same step, "
+                            "or take more lanes or servers",
+                            rows->spec->name, asked, in >> 20, PSI_ROWS_MAX,
+                            PSI_FRAME_CHUNK_MAX >> 20);
         }
     }
     return PSD_OK;
+}
+
+/* ---- parts --------------------------------------------------------------------------------- */
+
+/* Of the part-th: which rows of the place's. Only the last part asks. */
+static struct psi_rows
+part_counts(const struct sparse_rows *rows, const struct place_rows *place, uint32_t part)
+{
+    const uint32_t first = part * rows->part_rows;
+    const uint32_t left = first < place->counts.pushed ? place->counts.pushed - first : 0;
+
+    return (struct psi_rows){.pushed = left < rows->part_rows ? left : rows->part_rows,
+                             .asked = part + 1 == place->parts ? place->counts.asked : 0,
+                             .gradients = place->counts.gradients};
+}
+
+static size_t
+part_bytes(const struct sparse_rows *rows, const struct place_rows *place, uint32_t part)
+{
+    const struct psi_rows counts = part_counts(rows, place, part);
+
+    return psi_rows_bytes(rows->row_bytes, counts.pushed, counts.asked);
+}
+
+/* All before the last have the same length. */
+static uint8_t *
+part_base(const struct sparse_rows *rows, const struct place_rows *place, uint32_t part)
+{
+    return place->out + part * aligned(psi_rows_bytes(rows->row_bytes, rows->part_rows, 0));
+}
+
+static void
+count_parts(struct sparse_rows *rows, uint32_t bytes_max)
+{
+    rows->part_rows = psi_rows_part(rows->row_bytes, bytes_max);
+    for (uint32_t p = 0; p < rows->places; p++) {
+        struct place_rows *place = &rows->place[p];
+        const uint32_t pushed = place->counts.pushed;
+
+        place->parts = pushed == 0 ? 1 : (pushed + rows->part_rows - 1) / rows->part_rows;
+        if (part_bytes(rows, place, place->parts - 1) > PSI_FRAME_CHUNK_MAX) {
+            place->parts++; /* which asks, and has no row */
+        }
+    }
 }
 
 /* Gives each piece its place from `base` on, which may only be asked about, and returns how much that
@@ -117,9 +162,9 @@ lay_out(struct sparse_rows *rows, uint8_t *base, const struct sorted *sorted)
     for (uint32_t p = 0; p < rows->places; p++) {
         struct place_rows *place = &rows->place[p];
 
-        place->out_bytes =
-            psi_rows_bytes(rows->row_bytes, place->counts.pushed, place->counts.asked);
         place->out = base + used;
+        place->out_bytes = (size_t)(part_base(rows, place, place->parts - 1) - place->out) +
+                           part_bytes(rows, place, place->parts - 1);
         used += aligned(place->out_bytes);
         place->in = base + used;
         used += aligned(psi_rows_value_bytes(rows->row_bytes, place->counts.asked));
@@ -195,6 +240,26 @@ add_rows(const struct sparse_rows *rows, uint8_t *to, const uint8_t *gradients,
 
 /* ---- making -------------------------------------------------------------------------------- */
 
+/* Rows of one part from the i-th of all ids on. Returns where the next one begins. */
+static uint32_t
+write_part(const struct sparse_rows *rows, const struct place_rows *place, uint32_t part,
+           const struct sparse_ids *pushed, uint32_t i, const struct sparse_given *given)
+{
+    const struct psi_rows counts = part_counts(rows, place, part);
+    const struct psi_rows_room room =
+        psi_rows_encode(part_base(rows, place, part), rows->row_bytes, &counts);
+
+    for (uint32_t row = 0; row < counts.pushed; row++) {
+        const uint32_t end = psi_sparse_ids_end(pushed, i);
+
+        psi_store_u64(room.ids + row * sizeof(uint64_t), given->push_ids[pushed->list[i].at]);
+        add_rows(rows, room.rows + row * rows->row_bytes, given->gradients, &pushed->list[i],
+                 end - i);
+        i = end;
+    }
+    return i;
+}
+
 static void
 write_pushed(struct sparse_rows *rows, const struct sparse_ids *pushed,
              const struct sparse_given *given)
@@ -202,17 +267,8 @@ write_pushed(struct sparse_rows *rows, const struct sparse_ids *pushed,
     uint32_t i = 0;
 
     for (uint32_t p = 0; p < rows->places; p++) {
-        struct place_rows *place = &rows->place[p];
-        const struct psi_rows_room room =
-            psi_rows_encode(place->out, rows->row_bytes, &place->counts);
-
-        for (uint32_t row = 0; row < place->counts.pushed; row++) {
-            const uint32_t end = psi_sparse_ids_end(pushed, i);
-
-            psi_store_u64(room.ids + row * sizeof(uint64_t), given->push_ids[pushed->list[i].at]);
-            add_rows(rows, room.rows + row * rows->row_bytes, given->gradients, &pushed->list[i],
-                     end - i);
-            i = end;
+        for (uint32_t part = 0; part < rows->place[p].parts; part++) {
+            i = write_part(rows, &rows->place[p], part, pushed, i, given);
         }
     }
 }
@@ -282,6 +338,7 @@ make(const struct psi_spec *spec, uint32_t places, const struct sparse_given *gi
         for (uint32_t p = 0; p < places; p++) {
             rows->place[p].counts.gradients = pushes && !given->adds_nothing;
         }
+        count_parts(rows, given->part_bytes);
         status = check_sizes(rows, err);
     }
     if (status == PSD_OK) {
@@ -357,10 +414,24 @@ psi_sparse_rows_free(struct sparse_rows *rows)
 
 /* ---- using --------------------------------------------------------------------------------- */
 
-struct sparse_piece
-psi_sparse_rows_out(const struct sparse_rows *rows, uint64_t place)
+uint32_t
+psi_sparse_rows_parts(const struct sparse_rows *rows, uint64_t place)
 {
-    return (struct sparse_piece){rows->place[place].out, rows->place[place].out_bytes};
+    return rows->place[place].parts;
+}
+
+struct sparse_piece
+psi_sparse_rows_out(const struct sparse_rows *rows, uint64_t place, uint32_t part)
+{
+    const struct place_rows *here = &rows->place[place];
+
+    return (struct sparse_piece){part_base(rows, here, part), part_bytes(rows, here, part)};
+}
+
+size_t
+psi_sparse_rows_out_bytes(const struct sparse_rows *rows, uint64_t place)
+{
+    return rows->place[place].out_bytes;
 }
 
 struct sparse_piece
@@ -373,14 +444,15 @@ psi_sparse_rows_all_out(const struct sparse_rows *rows)
 }
 
 struct sparse_gradients
-psi_sparse_rows_gradients(const struct sparse_rows *rows, uint64_t place)
+psi_sparse_rows_gradients(const struct sparse_rows *rows, uint64_t place, uint32_t part)
 {
     const struct place_rows *here = &rows->place[place];
-    const uint8_t *ids = here->out + PSI_ROWS_HEAD_BYTES;
+    const struct psi_rows counts = part_counts(rows, here, part);
+    const uint8_t *ids = part_base(rows, here, part) + PSI_ROWS_HEAD_BYTES;
 
     return (struct sparse_gradients){.ids = ids,
-                                     .numbers = ids + here->counts.pushed * sizeof(uint64_t),
-                                     .count = (uint64_t)here->counts.pushed * rows->spec->width};
+                                     .numbers = ids + counts.pushed * sizeof(uint64_t),
+                                     .count = (uint64_t)counts.pushed * rows->spec->width};
 }
 
 bool
@@ -403,6 +475,14 @@ psi_sparse_rows_fit(const struct sparse_rows *rows, uint64_t place, size_t bytes
 {
     return rows->sums != NULL ? bytes >= PSI_ROWS_HEAD_BYTES && bytes <= PSI_FRAME_CHUNK_MAX
                               : bytes == psi_sparse_rows_in(rows, place).bytes;
+}
+
+void
+psi_sparse_rows_begin(const struct sparse_rows *rows, uint64_t place)
+{
+    if (rows->sums != NULL) {
+        psi_sparse_sums_begin(rows->sums, place);
+    }
 }
 
 void *
@@ -443,6 +523,12 @@ psi_sparse_rows_borrow(const struct sparse_rows *rows, const void *base, size_t 
 
     return rows->values != NULL && rows->values < other + bytes &&
            other < rows->values + rows->lookups * rows->row_bytes;
+}
+
+bool
+psi_sparse_rows_last(const struct sparse_rows *rows, uint64_t place, uint64_t *id_p)
+{
+    return rows->sums != NULL && psi_sparse_sums_last(rows->sums, place, id_p);
 }
 
 const struct sparse_sums *

@@ -33,20 +33,26 @@ struct sparse_given {
     uint64_t lookup_count;
     const uint64_t *lookup_ids;
     void *values;
+    uint32_t part_bytes; /* of one payload at most; 0: as large as a frame may be */
 };
 
-/* type: SPARSE_PUSH, SPARSE_PULL or SPARSE_PUSH_PULL. PSD_ERR_TOO_BIG: more than one frame can hold. */
+/* type: SPARSE_PUSH, SPARSE_PULL or SPARSE_PUSH_PULL. PSD_ERR_TOO_BIG: more is looked up than an
+ * answer can hold. */
 psd_status psi_sparse_rows_create(const struct psi_spec *spec, uint32_t places, uint8_t type,
                                   const struct sparse_given *given, struct sparse_rows **rows_p,
                                   struct psd_error *err);
 void psi_sparse_rows_free(struct sparse_rows *rows);
 
-/* The payload for a place. */
+/* The payloads for a place: one, or several where a frame does not hold all. And the bytes of all of
+ * them. */
 struct sparse_piece {
     uint8_t *base;
     size_t bytes;
 };
-struct sparse_piece psi_sparse_rows_out(const struct sparse_rows *rows, uint64_t place);
+uint32_t psi_sparse_rows_parts(const struct sparse_rows *rows, uint64_t place);
+struct sparse_piece psi_sparse_rows_out(const struct sparse_rows *rows, uint64_t place,
+                                        uint32_t part);
+size_t psi_sparse_rows_out_bytes(const struct sparse_rows *rows, uint64_t place);
 
 /* Memory in which all of them lie. */
 struct sparse_piece psi_sparse_rows_all_out(const struct sparse_rows *rows);
@@ -57,7 +63,8 @@ struct sparse_gradients {
     const void *numbers;
     uint64_t count;
 };
-struct sparse_gradients psi_sparse_rows_gradients(const struct sparse_rows *rows, uint64_t place);
+struct sparse_gradients psi_sparse_rows_gradients(const struct sparse_rows *rows, uint64_t place,
+                                                  uint32_t part);
 
 /* Has the place anything to answer or to count? */
 bool psi_sparse_rows_concern(const struct sparse_rows *rows, uint64_t place);
@@ -71,6 +78,11 @@ bool psi_sparse_rows_fit(const struct sparse_rows *rows, uint64_t place, size_t 
 void *psi_sparse_rows_into(const struct sparse_rows *rows, uint64_t place, size_t bytes);
 psd_status psi_sparse_rows_came(const struct sparse_rows *rows, uint64_t place, const void *payload,
                                 size_t bytes, struct psd_error *err);
+
+/* A sum may come in several answers. All of them come anew; the last id of those that have come, behind
+ * which the next one begins (false: there is none). */
+void psi_sparse_rows_begin(const struct sparse_rows *rows, uint64_t place);
+bool psi_sparse_rows_last(const struct sparse_rows *rows, uint64_t place, uint64_t *id_p);
 
 /* NULL: it is no push to a sum. */
 const struct sparse_sums *psi_sparse_rows_sums(const struct sparse_rows *rows);

@@ -12,17 +12,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "shard/bucket.h"
 #include "wire/bytes.h"
 #include "wire/rows.h"
 
 enum { DIGITS = 256, DIGIT_BITS = 8, ID_BITS = 64 };
 
+/* One answer of a place, which may have several. */
+struct answer {
+    struct answer *next;
+    struct psi_rows rows; /* in bytes */
+    _Alignas(8) uint8_t bytes[];
+};
+
 /* What one place has answered. */
 struct place_sums {
-    uint8_t *answer; /* owned */
-    size_t room;
-    struct psi_rows rows; /* in it */
+    struct answer *first; /* owned */
+    struct answer *last;
+    struct answer *coming; /* owned; not all of it is here */
+    uint64_t count;        /* rows that have come */
 };
 
 struct sparse_sums {
@@ -51,10 +60,25 @@ psi_sparse_sums_create(const struct psi_spec *spec, uint32_t places)
 }
 
 void
+psi_sparse_sums_begin(struct sparse_sums *sums, uint64_t place)
+{
+    struct place_sums *here = &sums->place[place];
+
+    while (here->first != NULL) {
+        struct answer *next = here->first->next;
+
+        free(here->first);
+        here->first = next;
+    }
+    free(here->coming);
+    *here = (struct place_sums){0};
+}
+
+void
 psi_sparse_sums_free(struct sparse_sums *sums)
 {
     for (uint32_t i = 0; sums != NULL && i < sums->places; i++) {
-        free(sums->place[i].answer);
+        psi_sparse_sums_begin(sums, i);
     }
     free(sums);
 }
@@ -64,18 +88,44 @@ psi_sparse_sums_room(struct sparse_sums *sums, uint64_t place, size_t bytes)
 {
     struct place_sums *here = &sums->place[place];
 
-    if (bytes > here->room) {
-        free(here->answer);
-        here->answer = malloc(bytes);
-        here->room = here->answer == NULL ? 0 : bytes;
+    free(here->coming);
+    here->coming = malloc(sizeof(*here->coming) + bytes);
+    return here->coming == NULL ? NULL : here->coming->bytes;
+}
+
+bool
+psi_sparse_sums_last(const struct sparse_sums *sums, uint64_t place, uint64_t *id_p)
+{
+    const struct answer *last = sums->place[place].last;
+
+    if (last == NULL || last->rows.pushed == 0) {
+        return false;
     }
-    return here->answer;
+    *id_p = psi_load_u64(last->rows.ids + (last->rows.pushed - 1) * sizeof(uint64_t));
+    return true;
+}
+
+static void
+append(struct place_sums *here)
+{
+    struct answer *answer = here->coming;
+
+    here->coming = NULL;
+    here->count += answer->rows.pushed;
+    answer->next = NULL;
+    if (here->last == NULL) {
+        here->first = answer;
+    } else {
+        here->last->next = answer;
+    }
+    here->last = answer;
 }
 
 psd_status
 psi_sparse_sums_came(struct sparse_sums *sums, uint64_t place, size_t bytes, struct psd_error *err)
 {
     struct place_sums *here = &sums->place[place];
+    struct answer *answer = here->coming;
     const uint32_t bits = sums->spec->bucket_bits;
     const struct psi_rows_form form = {
         .row_bytes = sums->row_bytes,
@@ -83,8 +133,19 @@ psi_sparse_sums_came(struct sparse_sums *sums, uint64_t place, size_t bytes, str
         .first_bucket = psi_bucket_first((uint32_t)place, bits, sums->places),
         .end_bucket = psi_bucket_first((uint32_t)place + 1, bits, sums->places),
     };
+    psd_status status = psi_rows_sum_decode(answer->bytes, bytes, &form, &answer->rows, err);
+    uint64_t last;
 
-    return psi_rows_sum_decode(here->answer, bytes, &form, &here->rows, err);
+    if (status == PSD_OK && answer->rows.pushed > 0 && psi_sparse_sums_last(sums, place, &last) &&
+        !psi_bucket_before(last, psi_load_u64(answer->rows.ids))) {
+        status = psi_fail(err, PSD_ERR_PROTOCOL, "sum of table %s: id %llu comes behind id %llu",
+                          sums->spec->name, (unsigned long long)psi_load_u64(answer->rows.ids),
+                          (unsigned long long)last);
+    }
+    if (status == PSD_OK) {
+        append(here);
+    }
+    return status;
 }
 
 uint64_t
@@ -93,7 +154,7 @@ psi_sparse_sums_count(const struct sparse_sums *sums)
     uint64_t count = 0;
 
     for (uint32_t i = 0; i < sums->places; i++) {
-        count += sums->place[i].rows.pushed;
+        count += sums->place[i].count;
     }
     return count;
 }
@@ -102,11 +163,14 @@ static void
 collect(const struct sparse_sums *sums, struct sum_row *all)
 {
     for (uint32_t i = 0; i < sums->places; i++) {
-        const struct psi_rows *rows = &sums->place[i].rows;
+        for (const struct answer *answer = sums->place[i].first; answer != NULL;
+             answer = answer->next) {
+            const struct psi_rows *rows = &answer->rows;
 
-        for (uint32_t k = 0; k < rows->pushed; k++) {
-            *all++ = (struct sum_row){.id = psi_load_u64(rows->ids + k * sizeof(uint64_t)),
-                                      .row = rows->rows + k * sums->row_bytes};
+            for (uint32_t k = 0; k < rows->pushed; k++) {
+                *all++ = (struct sum_row){.id = psi_load_u64(rows->ids + k * sizeof(uint64_t)),
+                                          .row = rows->rows + k * sums->row_bytes};
+            }
         }
     }
 }

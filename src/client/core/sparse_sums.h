@@ -24,12 +24,18 @@ struct sparse_sums;
 struct sparse_sums *psi_sparse_sums_create(const struct psi_spec *spec, uint32_t places);
 void psi_sparse_sums_free(struct sparse_sums *sums);
 
-/* Memory for a place's answer, which may come again. NULL: there is none. */
+/* A place's answers come from the first one on, perhaps not for the first time. */
+void psi_sparse_sums_begin(struct sparse_sums *sums, uint64_t place);
+
+/* Memory for the next one. NULL: there is none. */
 void *psi_sparse_sums_room(struct sparse_sums *sums, uint64_t place, size_t bytes);
 
 /* It is there. PSD_ERR_PROTOCOL: it is not what such an answer may be. */
 psd_status psi_sparse_sums_came(struct sparse_sums *sums, uint64_t place, size_t bytes,
                                 struct psd_error *err);
+
+/* The last id that has come. False: none has. */
+bool psi_sparse_sums_last(const struct sparse_sums *sums, uint64_t place, uint64_t *id_p);
 
 /* When all have come: how many rows there are, and all of them by rising id. False: no memory. */
 uint64_t psi_sparse_sums_count(const struct sparse_sums *sums);

@@ -57,6 +57,7 @@ struct request {
     uint32_t pull_cost; /* against ours */
     uint64_t seq;
     uint32_t id;
+    uint32_t parts;        /* of it have been sent, on this connection */
     bool receiving;        /* its value is coming in */
     struct psi_loan *loan; /* ... on loan, and is kept (keep.c) */
     struct request *next;  /* in order of sending */
@@ -300,7 +301,8 @@ struct lane_link {
     uint64_t room_ns;       /* something waits for room: then it gets some; 0: nothing does */
     bool extra;             /* one that nobody asks for leaves whatever the window */
     bool apart;             /* rounds stand still: tables without have a window of their own */
-    struct request *resend; /* after a cut: the next of these to be sent again */
+    struct request *resend; /* after a cut: the next of these to be sent again; or one of which not
+                               all parts have been sent */
     uint32_t receiving;     /* requests whose values are coming in */
     uint32_t ups;           /* how often it has come up: what was mapped before is old */
     void *coming_to;        /* where a value in `bounce` is copied when it is whole; or NULL */

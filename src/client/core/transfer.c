@@ -50,7 +50,7 @@ psi_transfer_push_bytes(const struct psd_op *op, uint64_t chunk)
         return psi_transfer_bytes(op, chunk);
     }
     if (op->transfer.rows != NULL) {
-        return psi_sparse_rows_out(op->transfer.rows, chunk).bytes;
+        return psi_sparse_rows_out_bytes(op->transfer.rows, chunk);
     }
     return op->table->codec->bound(psi_transfer_dtype(op),
                                    psi_chunk_elements(op->table->spec.count, chunk));

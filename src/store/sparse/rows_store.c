@@ -47,22 +47,41 @@ reserve_lists(struct rows_store *rows, uint32_t count)
     return grown != NULL;
 }
 
+static uint32_t
+count_lists(const struct store_change *change)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < change->leaf_count; i++) {
+        for (const struct store_rows *rows = change->leaves[i].data; rows != NULL;
+             rows = rows->next) {
+            count++;
+        }
+    }
+    return count;
+}
+
 psd_status
 rows_store_merge(struct rows_store *rows, const struct store_change *change, struct psd_error *err)
 {
-    if (!reserve_lists(rows, change->leaf_count)) {
+    const uint32_t count = count_lists(change);
+    struct psi_row_list *list;
+
+    if (!reserve_lists(rows, count)) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for %u lists of rows",
-                        rows->spec->name, change->leaf_count);
+                        rows->spec->name, count);
     }
+    list = rows->lists;
     for (uint32_t i = 0; i < change->leaf_count; i++) {
         const struct leaf *leaf = &change->leaves[i];
-        const struct store_rows *list = leaf->data;
 
-        rows->lists[i] = (struct psi_row_list){
-            .rank = leaf->rank, .ids = list->ids, .rows = list->rows, .count = list->count};
+        for (const struct store_rows *piece = leaf->data; piece != NULL; piece = piece->next) {
+            *list++ = (struct psi_row_list){
+                .rank = leaf->rank, .ids = piece->ids, .rows = piece->rows, .count = piece->count};
+        }
     }
     return psi_merge_rows(&rows->merge, rows->spec->dtype, rows->spec->width, rows->level,
-                          rows->lists, change->leaf_count, err);
+                          rows->lists, count, err);
 }
 
 /* ---- operations ---------------------------------------------------------------------------- */
@@ -98,7 +117,10 @@ rows_store_numbers(const struct store *store, const struct store_change *change)
     uint64_t rows = 0;
 
     for (uint32_t i = 0; i < change->leaf_count; i++) {
-        rows += ((const struct store_rows *)change->leaves[i].data)->count;
+        for (const struct store_rows *piece = change->leaves[i].data; piece != NULL;
+             piece = piece->next) {
+            rows += piece->count;
+        }
     }
     return rows * ((const struct rows_store *)store)->spec->width;
 }
