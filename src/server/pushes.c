@@ -138,6 +138,14 @@ may_keep(const struct session *session, const struct chunk *chunk, const struct 
                             sender->copy_bytes + bytes <= PSI_COPIES_KEPT_BYTES_MAX));
 }
 
+static uint64_t
+left_by_tables(const struct lane *lane)
+{
+    const uint64_t most = lane->config.memory_max;
+
+    return lane->memory_used < most ? most - lane->memory_used : 0;
+}
+
 /* One gradient of rows is larger than the pool, and than what tables leave. */
 static psd_status
 no_room_for_parts(const struct session *session, const struct chunk *chunk, struct psd_error *err)
@@ -190,8 +198,7 @@ push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *er
     want_make_room(lane, push_rank(session), chunk, gradient_cost(bytes));
     session->receiving = slot_take(&lane->pool, bytes);
     if (session->receiving == NULL && row_parts_go_on(session)) {
-        session->receiving =
-            slot_take_alone(&lane->pool, bytes, lane->config.memory_max - lane->memory_used);
+        session->receiving = slot_take_alone(&lane->pool, bytes, left_by_tables(lane));
         if (session->receiving == NULL) {
             return no_room_for_parts(session, chunk, err);
         }

@@ -513,6 +513,7 @@ start_lane(struct job *job, uint32_t server, uint32_t index, bool is_standby)
         .listen_address = address,
         .memory_max = 1u << 30,
         .pool_bytes = job->plan.pool_bytes,
+        .rows_part_bytes = job->plan.rows_part_bytes,
         .copy_bytes = job->plan.pool_bytes == 1 ? COPY_BYTES : 0,
         .start_timeout_ms = START_TIMEOUT_MS,
         .kernel = psi_kernel_level_best(),

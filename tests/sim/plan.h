@@ -103,6 +103,7 @@ struct plan {
     uint32_t ledger_timeout_ms;
     uint64_t pool_bytes;
     uint32_t window_bytes;
+    uint32_t rows_part_bytes; /* of rows in one frame; 0: as many as it holds */
     bool checksum;
     bool lone_sums;            /* with one worker, sums stay in it */
     uint32_t depth;            /* steps of a worker in flight; 0: one */

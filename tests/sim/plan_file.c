@@ -85,6 +85,7 @@ static const struct field plan_fields[] = {
     PLAN(ledger_timeout_ms, TYPE_U32),
     PLAN(pool_bytes, TYPE_U64),
     PLAN(window_bytes, TYPE_U32),
+    PLAN(rows_part_bytes, TYPE_U32),
     PLAN(checksum, TYPE_BOOL),
     PLAN(lone_sums, TYPE_BOOL),
     PLAN(depth, TYPE_U32),

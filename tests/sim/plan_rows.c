@@ -151,6 +151,7 @@ plan_draw_rows(struct plan *plan, struct rng *rng)
             make_sparse_sum(plan, &plan->table[i], rng);
         }
     }
+    plan->rows_part_bytes = rng_chance(rng, 60) ? (uint32_t)rng_between(rng, 1, 400) : 0;
 }
 
 bool

@@ -134,7 +134,8 @@ rows_transfer(struct worker *worker, unsigned flight, unsigned index, struct psi
                                        .adds_nothing = args->empty,
                                        .lookup_count = asks ? count : 0,
                                        .lookup_ids = ids,
-                                       .values = args->to};
+                                       .values = args->to,
+                                       .part_bytes = plan_of(worker)->rows_part_bytes};
 
     psi_assert(psi_sparse_rows_create(spec, plan->places, args->type, &given, &args->rows, &err) ==
                PSD_OK);
