@@ -206,6 +206,271 @@ test_the_last_version_is_kept(void **state)
     lane_bed_stop(bed);
 }
 
+/* ---- in parts ------------------------------------------------------------------------------ */
+
+/* A push of one value for each of four ids, as one frame for each id. */
+struct in_parts {
+    uint32_t rank;
+    uint64_t step;
+    uint64_t ids[4]; /* in order */
+};
+
+static struct in_parts
+in_parts(uint32_t rank, uint64_t step)
+{
+    struct in_parts parts = {.rank = rank, .step = step, .ids = {21, 22, 23, 24}};
+
+    for (unsigned round = 0; round < 3; round++) {
+        for (unsigned i = 0; i < 3; i++) {
+            in_order(&parts.ids[i], &parts.ids[i + 1]);
+        }
+    }
+    return parts;
+}
+
+static void
+send_part(struct lane_bed *bed, const struct in_parts *parts, unsigned part)
+{
+    const struct message message = {
+        .pushed = 1, .ids = {parts->ids[part]}, .values = {(float)(part + 1)}};
+    const struct psi_frame frame = {.type = PSI_FRAME_SPARSE_PUSH,
+                                    .flags = part < 3 ? PSI_FLAG_MORE : 0,
+                                    .step = parts->step,
+                                    .seq = parts->step + 1,
+                                    .request = (uint32_t)parts->step + 1};
+
+    send_as(bed, bed->worker[parts->rank], frame, &message);
+}
+
+static void
+assert_parts(struct lane_bed *bed, const struct in_parts *parts, float times)
+{
+    for (unsigned part = 0; part < 4; part++) {
+        ask(bed, parts->rank, parts->step + 1, 0, parts->ids[part]);
+        assert_true(value(bed, parts->rank, 0) == times * (float)(part + 1));
+    }
+}
+
+/* If this fails, a push that comes in parts counts before the last one is here, or not all of them
+ * count, or those that came before a cut count, too. */
+static void
+test_parts_count_with_the_last(void **state)
+{
+    static const uint32_t staleness[] = {0, 2, PSD_STALENESS_UNBOUNDED};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(staleness) / sizeof(staleness[0]); i++) {
+        struct lane_bed *bed = start(1, PSI_DEATH_FAIL, staleness[i]);
+        const struct in_parts parts = in_parts(0, 0);
+
+        send_part(bed, &parts, 0);
+        send_part(bed, &parts, 1);
+        bed->worker[0] = meet(bed, 0, 1);
+        for (unsigned part = 0; part < 3; part++) {
+            send_part(bed, &parts, part);
+            assert_null(hear(bed->worker[0], PSI_FRAME_ACK));
+        }
+        send_part(bed, &parts, 3);
+        assert_non_null(hear(bed->worker[0], PSI_FRAME_ACK));
+        assert_parts(bed, &parts, 1);
+        lane_bed_stop(bed);
+    }
+}
+
+/* If this fails, parts that came while their round was not open, and were let go, are missing in what
+ * counts. */
+static void
+test_parts_that_came_too_early_are_asked_for_again(void **state)
+{
+    struct lane_bed *bed = start(2, PSI_DEATH_FAIL, 0);
+    const struct message none = {.pushed = 0};
+    const struct in_parts parts = in_parts(0, 1);
+
+    (void)state;
+    push(bed, 0, 0, &none);
+    send_part(bed, &parts, 0);
+    push(bed, 1, 0, &none);
+    for (unsigned part = 1; part < 4; part++) {
+        send_part(bed, &parts, part);
+    }
+    assert_non_null(hear(bed->worker[0], PSI_FRAME_RESEND));
+    push(bed, 1, 1, &none);
+    for (unsigned part = 0; part < 4; part++) {
+        send_part(bed, &parts, part);
+    }
+    assert_parts(bed, &parts, 1);
+    lane_bed_stop(bed);
+}
+
+/* If this fails, ids that are in order in each part, and not from part to part, reach the store; or
+ * parts of one push are taken for those of another. */
+static void
+test_parts_that_do_not_fit(void **state)
+{
+    struct lane_bed *bed = start(2, PSI_DEATH_FAIL, 0);
+    const struct in_parts parts = in_parts(0, 0);
+    const struct in_parts other = in_parts(1, 0);
+    const struct psi_frame whole = {.type = PSI_FRAME_SPARSE_PUSH, .seq = 2, .request = 9};
+    const struct message seven = {.pushed = 1, .ids = {7}, .values = {3}};
+    const struct message none = {.pushed = 0};
+
+    (void)state;
+    send_part(bed, &parts, 1);
+    send_part(bed, &parts, 0);
+    assert_true(is_gone(bed->worker[0]));
+    assert_non_null(strstr(bed->warnings, "not sorted between parts"));
+    send_part(bed, &other, 2);
+    send_as(bed, bed->worker[1], whole, &seven);
+    bed->worker[0] = meet(bed, 0, 1);
+    push(bed, 0, 0, &none);
+    ask(bed, 0, 1, 0, 7);
+    assert_true(value(bed, 0, 0) == 3);
+    ask(bed, 0, 1, 0, other.ids[2]);
+    assert_true(value(bed, 0, 0) == 0);
+    lane_bed_stop(bed);
+}
+
+/* ---- sums ---------------------------------------------------------------------------------- */
+
+static struct lane_bed *
+start_sum(uint32_t workers, psd_reduce reduce)
+{
+    struct lane_bed *bed = lane_bed_start(workers, PSI_DEATH_FAIL);
+
+    open_sparse(bed, TABLE,
+                &(struct psd_sparse_args){.struct_size = sizeof(struct psd_sparse_args),
+                                          .name = "e",
+                                          .dtype = PSD_F32,
+                                          .width = 1,
+                                          .use = PSD_USE_SUM,
+                                          .reduce = reduce});
+    return bed;
+}
+
+static void
+push_sum(struct lane_bed *bed, uint32_t rank, uint64_t step, const struct message *message)
+{
+    const struct psi_frame frame = {.type = PSI_FRAME_SPARSE_PUSH_PULL,
+                                    .step = step,
+                                    .seq = step + 1,
+                                    .request = (uint32_t)step + 1};
+
+    send_as(bed, bed->worker[rank], frame, message);
+}
+
+/* The next answer has these rows. */
+static void
+assert_sum(struct lane_bed *bed, uint32_t rank, const struct message *expected)
+{
+    const struct world_heard *heard = hear(bed->worker[rank], PSI_FRAME_SPARSE_VALUE);
+    const struct psi_rows_form form = {
+        .row_bytes = ROW_BYTES, .bucket_bits = PSI_BUCKET_BITS, .end_bucket = 1 << PSI_BUCKET_BITS};
+    struct psi_rows rows;
+    struct psd_error err;
+
+    assert_non_null(heard);
+    assert_int_equal(
+        psi_rows_sum_decode(heard->body, heard->frame.payload_bytes, &form, &rows, &err), PSD_OK);
+    assert_int_equal(rows.pushed, expected->pushed);
+    assert_memory_equal(rows.ids, expected->ids, rows.pushed * sizeof(uint64_t));
+    assert_memory_equal(rows.rows, expected->values, rows.pushed * ROW_BYTES);
+}
+
+/* If this fails, a sum lacks rows, has those of another step, or is not divided by all; or a push that
+ * is repeated after a cut changes it. */
+static void
+test_a_sum_answers_a_push(void **state)
+{
+    struct lane_bed *bed = start_sum(2, PSD_REDUCE_MEAN);
+    struct message both = {.pushed = 2, .ids = {11, 12}, .values = {1, 3}};
+    const struct message none = {.pushed = 0};
+    const struct message one = {.pushed = 1, .ids = {11}, .values = {2}};
+    struct message mean = {.pushed = 2, .values = {0.5f, 1.5f}};
+    const struct message half = {.pushed = 1, .ids = {11}, .values = {1}};
+
+    (void)state;
+    in_order(&both.ids[0], &both.ids[1]);
+    memcpy(mean.ids, both.ids, sizeof(mean.ids));
+    push_sum(bed, 0, 0, &both);
+    assert_null(hear(bed->worker[0], PSI_FRAME_SPARSE_VALUE));
+    push_sum(bed, 1, 0, &none);
+    assert_sum(bed, 0, &mean);
+    assert_sum(bed, 1, &mean);
+    push_sum(bed, 0, 1, &one);
+    bed->worker[1] = meet(bed, 1, 1);
+    push_sum(bed, 1, 0, &none);
+    assert_sum(bed, 1, &mean);
+    push_sum(bed, 1, 1, &none);
+    assert_sum(bed, 1, &half);
+    assert_sum(bed, 0, &half);
+    push_sum(bed, 0, 2, &none);
+    push_sum(bed, 1, 2, &none);
+    assert_sum(bed, 0, &none);
+    lane_bed_stop(bed);
+}
+
+/* If this fails, a worker that has the first part of a sum gets another rest than it lacks. */
+static void
+test_the_rest_of_a_sum(void **state)
+{
+    struct lane_bed *bed = start_sum(1, PSD_REDUCE_SUM);
+    const struct in_parts parts = in_parts(0, 0);
+    struct message all = {.pushed = 4, .values = {1, 2, 3, 4}};
+    struct message rest = {.pushed = 2, .values = {3, 4}};
+    const struct message none = {.pushed = 0};
+
+    (void)state;
+    memcpy(all.ids, parts.ids, sizeof(all.ids));
+    memcpy(rest.ids, parts.ids + 2, 2 * sizeof(rest.ids[0]));
+    push_sum(bed, 0, 0, &all);
+    assert_sum(bed, 0, &all);
+    ask(bed, 0, 1, 0, parts.ids[1]);
+    assert_sum(bed, 0, &rest);
+    ask(bed, 0, 1, 0, parts.ids[3]);
+    assert_sum(bed, 0, &none);
+    lane_bed_stop(bed);
+}
+
+/* If this fails, numbers that became infinite in a sum of rows are answered. */
+static void
+test_a_sum_of_rows_that_is_not_finite(void **state)
+{
+    struct lane_bed *bed = start_sum(2, PSD_REDUCE_SUM);
+    const struct message large = {.pushed = 1, .ids = {123}, .values = {3e38f}};
+    const char *text = "";
+    int exit_code = 0;
+
+    (void)state;
+    push_sum(bed, 0, 0, &large);
+    push_sum(bed, 1, 0, &large);
+    assert_true(lane_finished(bed->lane, &exit_code, &text));
+    assert_int_equal(exit_code, PSI_EXIT_NOT_FINITE);
+    assert_non_null(strstr(text, "of id 123"));
+    lane_bed_stop(bed);
+}
+
+/* If this fails, a sum is asked for rows that it does not keep. */
+static void
+test_frames_that_a_sum_does_not_take(void **state)
+{
+    struct lane_bed *bed = start_sum(3, PSD_REDUCE_SUM);
+    struct message two = {.asked = 2, .asked_ids = {11, 12}};
+    const struct message one = {.pushed = 1, .ids = {7}, .values = {3}};
+    const struct psi_frame pull = {.type = PSI_FRAME_SPARSE_PULL, .request = 1};
+
+    (void)state;
+    in_order(&two.asked_ids[0], &two.asked_ids[1]);
+    push_sum(bed, 0, 0, &two);
+    assert_true(is_gone(bed->worker[0]));
+    send_as(bed, bed->worker[1], pull, &two);
+    assert_true(is_gone(bed->worker[1]));
+    assert_non_null(strstr(bed->warnings, "2 rows asked for, more than 1"));
+    push(bed, 2, 0, &one);
+    assert_true(is_gone(bed->worker[2]));
+    assert_non_null(strstr(bed->warnings, "whose sum answers a SPARSE_PUSH_PULL"));
+    lane_bed_stop(bed);
+}
+
 /* ---- who loses its connection -------------------------------------------------------------- */
 
 static void
@@ -457,6 +722,13 @@ main(void)
         cmocka_unit_test(test_a_repeated_push_counts_once),
         cmocka_unit_test(test_a_lookup_waits_for_its_step),
         cmocka_unit_test(test_the_last_version_is_kept),
+        cmocka_unit_test(test_parts_count_with_the_last),
+        cmocka_unit_test(test_parts_that_came_too_early_are_asked_for_again),
+        cmocka_unit_test(test_parts_that_do_not_fit),
+        cmocka_unit_test(test_a_sum_answers_a_push),
+        cmocka_unit_test(test_the_rest_of_a_sum),
+        cmocka_unit_test(test_a_sum_of_rows_that_is_not_finite),
+        cmocka_unit_test(test_frames_that_a_sum_does_not_take),
         cmocka_unit_test(test_ids_that_are_not_in_order),
         cmocka_unit_test(test_frames_of_the_other_kind),
         cmocka_unit_test(test_a_sum_that_is_not_finite),
