@@ -372,6 +372,117 @@ test_halves(void **state)
     bed_finish(bed);
 }
 
+/* ---- larger than a frame ------------------------------------------------------------------- */
+
+enum {
+    MANY = 2200000,
+    MANY_BYTES = 12
+}; /* ids in one lane; of one with its row. In three frames each */
+
+struct many {
+    uint64_t ids[MANY];
+    float numbers[MANY];
+};
+
+/* Half of the ids are those of the other worker, too. The connection is cut while they leave. */
+static void
+push_many(struct worker *worker)
+{
+    struct many *many = malloc(sizeof(*many));
+    const uint64_t first = worker->rank * (MANY / 2);
+    uint64_t wrong = 0;
+    psd_table *table = NULL;
+    psd_op *op = NULL;
+
+    CHECK_OK(worker,
+             psd_sparse_open(worker->context,
+                             SPARSE("e", 1, .use = PSD_USE_SUM, .reduce = PSD_REDUCE_SUM), &table));
+    for (uint64_t i = 0; i < MANY; i++) {
+        many->ids[i] = first + i;
+        many->numbers[i] = (float)((first + i) % 1000);
+    }
+    CHECK_OK(worker, psd_sparse_push(table,
+                                     ROWS_OF(0, .push_count = MANY, .push_ids = many->ids,
+                                             .gradients = many->numbers),
+                                     &op));
+    free(many);
+    bed_cut(worker, 0);
+    CHECK_OK(worker, psd_wait(op, PSD_FOREVER));
+    CHECK(worker, psd_sparse_sum_count(op) == MANY + MANY / 2);
+    if (worker->failure[0] == '\0') {
+        uint64_t *ids = malloc((MANY + MANY / 2) * sizeof(*ids));
+        float *rows = malloc((MANY + MANY / 2) * sizeof(*rows));
+
+        CHECK_OK(worker, psd_sparse_sum_read(op, ids, rows));
+        for (uint64_t i = 0; i < MANY + MANY / 2; i++) {
+            const float times = i >= MANY / 2 && i < MANY ? 2 : 1;
+
+            wrong += ids[i] != i || rows[i] != times * (float)(i % 1000);
+        }
+        CHECK(worker, wrong == 0);
+        free(ids);
+        free(rows);
+    }
+    psd_op_release(op);
+}
+
+/* If this fails, what does not fit a frame does not arrive, or twice, or not as a whole; or a lane
+ * whose pool is smaller than it has no room for it. */
+static void
+test_more_than_a_frame_holds(void **state)
+{
+    static const struct bed_config configs[] = {
+        {.workers = 2},
+        {.workers = 2, .elsewhere = true, .pool_bytes = 1 << 20},
+    };
+
+    (void)state;
+    assert_true(MANY > 2 * 1048576 && (uint64_t)MANY * MANY_BYTES > 16777216);
+    for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
+        struct bed *bed = bed_start(&configs[i]);
+
+        bed_run(bed, push_many, NULL);
+        bed_finish(bed);
+    }
+}
+
+static void
+train_many(struct worker *worker)
+{
+    static const uint64_t few[] = {0, MANY - 1, MANY};
+    struct many *many = malloc(sizeof(*many));
+    float values[3];
+    psd_table *table = NULL;
+
+    CHECK_OK(worker, psd_sparse_open(worker->context,
+                                     SPARSE("e", 1, .rule = RULE(.rule = PSD_RULE_ADD)), &table));
+    for (uint64_t i = 0; i < MANY; i++) {
+        many->ids[i] = i;
+        many->numbers[i] = 3;
+    }
+    for (uint64_t step = 0; step < 2; step++) {
+        CHECK_OK(worker, run_rows(psd_sparse_push_lookup, table,
+                                  ROWS_OF(step, .push_count = MANY, .push_ids = many->ids,
+                                          .gradients = many->numbers, .lookup_count = 3,
+                                          .lookup_ids = few, .values = values)));
+        CHECK(worker, values[0] == (float)(3 * (step + 1)) && values[1] == values[0]);
+        CHECK(worker, values[2] == 0);
+    }
+    free(many);
+}
+
+/* If this fails, rows that are kept do not get all of a push that does not fit a frame, or get it
+ * twice. */
+static void
+test_many_rows_are_trained(void **state)
+{
+    struct bed *bed = bed_start(&(struct bed_config){.workers = 1});
+
+    (void)state;
+    bed_run(bed, train_many, NULL);
+    bed_finish(bed);
+}
+
 /* ---- refused ------------------------------------------------------------------------------- */
 
 static void
@@ -444,6 +555,8 @@ main(void)
         cmocka_unit_test(test_continue),
         cmocka_unit_test(test_cut_connections),
         cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_more_than_a_frame_holds),
+        cmocka_unit_test(test_many_rows_are_trained),
         cmocka_unit_test(test_what_is_refused),
     };
 

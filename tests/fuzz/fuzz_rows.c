@@ -65,6 +65,10 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     };
 
     (void)psi_rows_value_decode(data + HEAD, size - HEAD, form.row_bytes, data[1], &values, &err);
+    if (psi_rows_sum_decode(data + HEAD, size - HEAD, &form, &rows, &err) == PSD_OK) {
+        psi_assert(rows.gradients == 1 && rows.asked == 0);
+        check_list(rows.ids, rows.pushed, &form);
+    }
     if (psi_rows_decode(data + HEAD, size - HEAD, &form, &rows, &err) != PSD_OK) {
         psi_assert(err.status == PSD_ERR_PROTOCOL);
         return 0;
