@@ -76,6 +76,32 @@ def test_the_environment_says_how_they_travel(job):
     assert done.code != 0 and "PSD_TORCH_ROWS=some: must be touched or whole" in done.out + done.err
 
 
+LARGE = """
+    import torch
+    from torch import nn
+    import poseidon.torch as hvd
+
+    hvd.init()
+    torch.set_num_threads(1)
+    table = nn.Embedding(9000, 1024, sparse=True)
+    table.weight.data.zero_()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(table.parameters(), lr=1.0), table.named_parameters())
+    for step in range(2):
+        optimizer.zero_grad()
+        table(torch.arange(4000) + 5000 * hvd.rank()).sum().backward()  # 16 MiB, and 32 MiB come back
+        optimizer.step()
+    wanted = torch.zeros(9000)
+    wanted[:4000] = wanted[5000:] = -1.0
+    assert (table.weight == wanted[:, None]).all() and table.weight.grad._nnz() == 8000
+"""
+
+
+def test_more_than_a_message_holds(job):
+    """If this fails, a step that touches many wide rows ends a script, or loses some of them."""
+    done = job(LARGE, PYTHONPATH=str(TREE / "python"))
+    assert done.code == 0, done.out + done.err + done.log(0).decode()
+
+
 WRAPPED = """
     import sys
     import torch

@@ -8,9 +8,8 @@ it has data."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-from typing import Any, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -87,8 +86,7 @@ class RowBucket(Bucket):
         ids = torch.cat((self.ids.cpu(), self.rows + told))
         values = torch.cat((self.values.to("cpu", self.wire), torch.ones(len(told), self.width, dtype=self.wire)))
         self.elements = values.numel()
-        with _hint():
-            return RowTransfer(self, self.table.push(ids.numpy(), values, priority=self.priority, timeout_ms=FOREVER))
+        return RowTransfer(self, self.table.push(ids.numpy(), values, priority=self.priority, timeout_ms=FOREVER))
 
     def meanwhile(self) -> None:
         """Backward goes on, with other buckets."""
@@ -130,16 +128,4 @@ class RowTransfer:
 
     def result(self, timeout: float | None = None) -> None:
         """Waits until they are there."""
-        with _hint():
-            ids, values = self.future.result(timeout)
-        self.bucket.came_back(ids, values)
-
-
-@contextlib.contextmanager
-def _hint() -> Iterator[None]:
-    """Who has more rows than fit hears what to do."""
-    try:
-        yield
-    except poseidon.MemoryError as error:
-        raise poseidon.MemoryError(f"{error}; or let gradients travel whole, with {VARIABLE}=whole in the environment of all workers",
-                                   error.status, error.outcome) from error
+        self.bucket.came_back(*self.future.result(timeout))
