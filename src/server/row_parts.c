@@ -8,6 +8,8 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "server/row_parts.h"
+
 #include "base/fail.h"
 #include "server/state.h"
 #include "shard/bucket.h"
@@ -21,7 +23,6 @@ are_of(const struct row_parts *parts, const struct psi_frame *frame)
            parts->chunk == frame->chunk && parts->step == frame->step;
 }
 
-/* Is the frame that is coming a part, or the last one of several? */
 bool
 row_parts_go_on(const struct session *session)
 {
@@ -89,7 +90,6 @@ row_parts_add(struct session *session, struct psd_error *err)
     return PSD_OK;
 }
 
-/* The last part, or a push that is whole: session->receiving has all of it then, or is NULL. */
 psd_status
 row_parts_end(struct session *session, struct psd_error *err)
 {

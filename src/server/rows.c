@@ -13,6 +13,7 @@
 #include "rpc/post.h"
 #include "server/state.h"
 #include "shard/bucket.h"
+#include "store/sparse/kind.h"
 #include "table/dtype.h"
 
 static size_t
@@ -21,6 +22,12 @@ row_bytes(const struct chunk *chunk)
     const struct psi_spec *spec = &chunk->table->spec;
 
     return spec->width * psi_dtype_bytes(spec->dtype);
+}
+
+const struct store_ops *
+rows_kind(const struct psi_spec *spec)
+{
+    return psi_spec_is_sparse_sum(spec) ? &store_sparse_sum : &store_sparse;
 }
 
 /* All that can be known of a push before its payload has come. */

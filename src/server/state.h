@@ -18,6 +18,7 @@
 #include "rpc/master_link.h"
 #include "server/lane_config.h"
 #include "server/pair_state.h"
+#include "server/row_parts.h"
 #include "store/store.h"
 #include "store/sum.h"
 #include "wire/rows.h"
@@ -72,19 +73,6 @@ struct slot_pool {
     uint64_t bytes; /* allocated, free ones included */
     uint64_t bytes_max;
     uint64_t alone_bytes; /* beside these */
-};
-
-/* Parts of a push to a sparse table that have come, until the last one does (row_parts.c). */
-struct row_parts {
-    struct slot *slots; /* the last one first */
-    bool any;
-    uint32_t request; /* which they are of, if there are any, and ... */
-    uint32_t table;   /* ... what that is about */
-    uint32_t chunk;
-    uint64_t step;
-    bool lost;     /* not all of them are here */
-    uint64_t last; /* the largest mixed id in them; only if ... */
-    bool has_last; /* ... there is one */
 };
 
 /* A request that cannot be answered yet. */
@@ -422,6 +410,7 @@ void tables_prepare(struct lane *lane);           /* does some of the work, if t
 bool tables_want_a_turn(const struct lane *lane); /* there is more that can be done now */
 
 /* rows.c */
+const struct store_ops *rows_kind(const struct psi_spec *spec); /* which store has its rows */
 psd_status rows_target(const struct session *session, const struct chunk *chunk,
                        struct psd_error *err);
 psd_status rows_pull_arrived(struct session *session, const void *payload, size_t bytes,
@@ -509,12 +498,6 @@ void want_session(struct session *session);
 void want_make_room(struct lane *lane, uint32_t rank, const struct chunk *arriving, uint64_t cost);
 void open_add(struct lane *lane, struct round *round);
 void open_remove(struct lane *lane, struct round *round);
-
-/* row_parts.c */
-bool row_parts_go_on(const struct session *session);
-psd_status row_parts_add(struct session *session, struct psd_error *err);
-psd_status row_parts_end(struct session *session, struct psd_error *err);
-void row_parts_drop(struct session *session);
 
 /* parked.c */
 psd_status asked_chunk(const struct session *session, struct chunk **chunk_p,

@@ -17,7 +17,6 @@
 #include "server/state.h"
 #include "shard/shard.h"
 #include "store/dense/dense.h"
-#include "store/sparse/kind.h"
 #include "table/places.h"
 
 enum {
@@ -222,15 +221,6 @@ first_chunk_here(const struct table *table)
     return first;
 }
 
-static const struct store_ops *
-kind_of(const struct psi_spec *spec)
-{
-    if (psi_spec_is_sparse_sum(spec)) {
-        return &store_sparse_sum;
-    }
-    return psi_spec_is_sparse(spec) ? &store_sparse : &store_dense;
-}
-
 static psd_status
 table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct psd_error *err)
 {
@@ -245,7 +235,8 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
         .shared = wants_segment(lane, table),
         .level = lane->config.kernel,
     };
-    const struct store_ops *kind = kind_of(&table->spec);
+    const struct store_ops *kind =
+        psi_spec_is_sparse(&table->spec) ? rows_kind(&table->spec) : &store_dense;
     const uint64_t bytes = kind->bytes(&layout) + bookkeeping_bytes(lane, table);
     const uint64_t cells = table->chunk_count * lane->rows;
     uint32_t rank;
