@@ -8,8 +8,6 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "server/row_parts.h"
-
 #include "base/fail.h"
 #include "server/state.h"
 #include "shard/bucket.h"

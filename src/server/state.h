@@ -18,7 +18,7 @@
 #include "rpc/master_link.h"
 #include "server/lane_config.h"
 #include "server/pair_state.h"
-#include "server/row_parts.h"
+#include "server/parts_state.h"
 #include "store/store.h"
 #include "store/sum.h"
 #include "wire/rows.h"

@@ -1,12 +1,12 @@
 /*
- * row_parts.h - a push to a sparse table that does not fit one frame, and comes in several.
+ * parts_state.h - a push to a sparse table that does not fit one frame, and comes in several.
  *
  * Thread: owned by the lane's thread.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef SERVER_ROW_PARTS_H
-#define SERVER_ROW_PARTS_H
+#ifndef SERVER_PARTS_STATE_H
+#define SERVER_PARTS_STATE_H
 
 #include <stdbool.h>
 #include <stdint.h>
