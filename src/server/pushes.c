@@ -155,7 +155,7 @@ no_room_for_parts(const struct session *session, const struct chunk *chunk, stru
     psi_fail(err, PSD_ERR_TOO_BIG,
              "table %s: server %u has no room for what worker %u pushes in step %llu: %llu MiB of "
              "rows, and all tables %llu of %llu MiB (setting memory_max_mib%s)",
-             chunk->table->spec.name, lane->config.server, session->rank,
+             chunk->table->spec.name, lane->standby.server, session->rank,
              (unsigned long long)session->guest.inbox.frame.step,
              (unsigned long long)(lane->pool.alone_bytes >> 20),
              (unsigned long long)(lane->memory_used >> 20),
