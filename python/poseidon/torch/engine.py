@@ -516,9 +516,10 @@ class Engine:
                 slot.bucket = bucket
 
     def _bucket(self, number: int, slots: list[Slot]) -> Bucket:
-        """Rows travel as such where the job can have sparse tables, which all ranks find out alike."""
+        """Rows travel as such where the job can have sparse tables, which all ranks find out alike: each asks for one, whose
+        name is no other table's."""
         if slots[0].by_rows:
-            name = _table_name(f"{self.name}/{number}", slots[0].name)
+            name = _table_name(f"{self.name}/{number} rows of", slots[0].name)
             try:
                 return RowBucket.open(name, slots[0], self.wire, self.nan_policy)
             except poseidon.InvalidError as error:
