@@ -114,6 +114,8 @@ static const struct psi_knob knobs[] = {
            "how long to look for the next message before sleeping; 0: sleep at once"),
     WORD(join, switch_words, 1, WORKER,
          "off: a worker that comes when the job has begun is refused (max_workers)"),
+    NUMBER(join_step, 0, 0, UINT32_MAX, "", WORKER,
+           "a worker that joins counts from exactly this step on; 0: from the first possible one"),
     WORD(hierarchy, hierarchy_words, PSI_HIERARCHY_AUTO, WORKER,
          "auto: workers on one host send one sum to other hosts; off: each sends its own"),
     NUMBER(copy_threads, 0, 0, PSI_COPY_THREADS_MAX, "", WORKER,

@@ -45,7 +45,7 @@ enum psi_failover { PSI_FAILOVER_AUTO, PSI_FAILOVER_OFF };
 /* Copies of what servers hold: so many, or as who starts the job finds right. */
 enum psi_replicas { PSI_REPLICAS_0, PSI_REPLICAS_1, PSI_REPLICAS_AUTO };
 
-enum { PSI_KNOBS = 34, PSI_COPY_THREADS_MAX = 64 };
+enum { PSI_KNOBS = 35, PSI_COPY_THREADS_MAX = 64 };
 
 /*
  * The values. Enums and booleans are numbers too, so that one table can describe them all.
@@ -84,6 +84,7 @@ struct psi_settings {
     uint32_t transport; /* enum psi_transport */
     uint32_t spin_us;
     uint32_t join;             /* 0, 1 */
+    uint32_t join_step;        /* 0: the first possible one */
     uint32_t hierarchy;        /* enum psi_hierarchy */
     uint32_t copy_threads;     /* 0: as cores are free */
     uint32_t lone_sums;        /* enum psi_lone_sums */

@@ -298,15 +298,27 @@ counts_since(const struct master *master, uint64_t common)
     return stepped && !begun ? common + 1 : common;
 }
 
-psd_status
-master_given_join(struct master *master)
+uint64_t
+master_given_first_step(const struct master *master)
 {
-    const uint64_t common = first_step_of_all(master);
+    bool begun = false;
+
+    for (uint32_t id = 0; id < master->tables; id++) {
+        begun = begun || (has_steps(master->table[id]) && has_begun(master->table[id]));
+    }
+    return begun ? first_step_of_all(master) : 0;
+}
+
+psd_status
+master_given_join(struct master *master, uint64_t wanted)
+{
+    const uint64_t first = first_step_of_all(master);
+    const uint64_t common = wanted > first ? wanted : first;
     const uint32_t rank = master->change.who;
 
     for (uint32_t id = 0; id < master->tables; id++) {
         struct table *table = master->table[id];
-        const bool own_rhythm = has_steps(table) && first_free_step(table) + APART_MAX < common;
+        const bool own_rhythm = has_steps(table) && first_free_step(table) + APART_MAX < first;
         const uint64_t step = own_rhythm ? first_free_step(table) : common;
 
         if (table->state == TABLE_DROPPED) {

@@ -21,6 +21,23 @@ come(struct master_bed *bed, uint32_t rank, uint64_t life)
     return peer;
 }
 
+/* The same, to count from that step on. */
+static struct peer *
+come_for(struct master_bed *bed, uint64_t life, uint64_t step)
+{
+    const struct psi_hello hello = {.role = PSI_ROLE_WORKER,
+                                    .rank = PSI_RANK_AUTO,
+                                    .life = life,
+                                    .kernel_revision = PSI_KERNEL_REVISION,
+                                    .join_step = step};
+    struct peer *peer = dial(bed);
+
+    say_hello(bed, peer, (struct psi_frame){.type = PSI_FRAME_HELLO}, &hello);
+    hear_welcome(peer);
+    say_ping(bed, peer, (struct psi_frame){.type = PSI_FRAME_PING}, &(struct psi_ping){0});
+    return peer;
+}
+
 static struct psi_propose
 hear_propose(struct peer *lane)
 {
@@ -75,6 +92,107 @@ test_one_that_joins_begins_behind_the_furthest(void **state)
     open_table(bed, 2, &want, 3);
     assert_int_equal(hear_table(bed->worker[2], PSI_FRAME_TABLE_INFO, 3).step, 10);
     assert_true(logged(bed, "worker 2 counts from step 10 on"));
+    master_bed_stop(bed);
+}
+
+/* If this fails, a worker that is to count from a step on counts from another one in some table, or the others are
+ * told of another. */
+static void
+test_one_that_joins_gets_the_step_it_asks_for(void **state)
+{
+    struct master_bed *bed = start_elastic_job(3, 2, 1, PSI_DEATH_FAIL);
+    const struct psi_given given = {.chunks = 4, .next_min = 9, .next_max = 9};
+    struct psi_view_table tables[1];
+    struct psi_view view;
+
+    (void)state;
+    open_everywhere(bed, "w", PSD_USE_UPDATE);
+    come_for(bed, 900, 700);
+    assert_true(hear_propose(bed->lane[0]).joins);
+    ack_view(bed, 0, 2, 1, &given);
+    view = hear_view(bed->lane[0], tables);
+    assert_int_equal(view.change, PSI_VIEW_WORKER_JOINED);
+    assert_int_equal(tables[0].left_at, 700);
+    assert_int_equal(view.worker[2].counts_from, 700);
+    assert_true(logged(bed, "worker 2 counts from step 700 on"));
+    master_bed_stop(bed);
+}
+
+/* If this fails, the first step that a worker could have is refused to it. */
+static void
+test_the_first_step_that_is_possible_may_be_asked_for(void **state)
+{
+    struct master_bed *bed = start_elastic_job(3, 2, 1, PSI_DEATH_FAIL);
+    const struct psi_given given = {.chunks = 4, .next_min = 9, .next_max = 9};
+    struct psi_view_table tables[1];
+
+    (void)state;
+    open_everywhere(bed, "w", PSD_USE_UPDATE);
+    come_for(bed, 900, 10);
+    ack_view(bed, 0, 2, 1, &given);
+    hear_view(bed->lane[0], tables);
+    assert_int_equal(tables[0].left_at, 10);
+    master_bed_stop(bed);
+}
+
+/* If this fails, a worker that asks for a step that may be over gets another one in silence, holds up the others,
+ * ends their job, or takes its rank with it. */
+static void
+test_a_step_that_may_be_over_is_refused(void **state)
+{
+    struct master_bed *bed = start_elastic_job(3, 2, 1, PSI_DEATH_FAIL);
+    const struct psi_given given = {.chunks = 4, .next_min = 9, .next_max = 9};
+    struct peer *joiner;
+
+    (void)state;
+    open_everywhere(bed, "w", PSD_USE_UPDATE);
+    joiner = come_for(bed, 900, 9);
+    ack_view(bed, 0, 2, 1, &given);
+    assert_refused(
+        joiner, PSD_ERR_REFUSED,
+        "worker 2 is to count from step 9 on (join_step), but the first step that it can "
+        "have is 10: ask for a later one");
+    assert_non_null(hear(bed->lane[0], PSI_FRAME_VIEW_ABORT));
+    assert_false(logged(bed, "counts from step"));
+    assert_false(is_over(bed));
+    assert_int_equal(hear_welcome(join(bed, PSI_ROLE_WORKER, PSI_RANK_AUTO, 901)).rank, 2);
+    master_bed_stop(bed);
+}
+
+/* If this fails, a worker is to count from a step on of which not all tables know: some may be opened later. */
+static void
+test_a_step_is_refused_before_anybody_has_pushed(void **state)
+{
+    struct master_bed *bed = start_elastic_job(3, 2, 1, PSI_DEATH_FAIL);
+    struct peer *joiner;
+
+    (void)state;
+    open_everywhere(bed, "w", PSD_USE_UPDATE);
+    joiner = come_for(bed, 900, 700);
+    ack_view(bed, 0, 2, 1, &(struct psi_given){.chunks = 4});
+    assert_refused(joiner, PSD_ERR_REFUSED,
+                   "worker 2 is to count from step 700 on (join_step), but no step of a table has "
+                   "been pushed: let it come when training has begun");
+    assert_non_null(hear(bed->lane[0], PSI_FRAME_VIEW_ABORT));
+    master_bed_stop(bed);
+}
+
+/* If this fails, a worker that was cut off as its step was refused is never told, or joins with another one. */
+static void
+test_who_was_cut_off_is_refused_when_it_is_back(void **state)
+{
+    struct master_bed *bed = start_elastic_job(3, 2, 1, PSI_DEATH_FAIL);
+    const struct psi_given given = {.chunks = 4, .next_min = 9, .next_max = 9};
+    struct peer *joiner;
+
+    (void)state;
+    open_everywhere(bed, "w", PSD_USE_UPDATE);
+    hang_up(come_for(bed, 900, 9), "reset");
+    ack_view(bed, 0, 2, 1, &given);
+    assert_true(logged(bed, "the first step that it can have is 10"));
+    joiner = come_for(bed, 900, 9);
+    ack_view(bed, 0, 3, 1, &given);
+    assert_refused(joiner, PSD_ERR_REFUSED, "the first step that it can have is 10");
     master_bed_stop(bed);
 }
 
@@ -267,6 +385,11 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_that_joins_begins_behind_the_furthest),
+        cmocka_unit_test(test_one_that_joins_gets_the_step_it_asks_for),
+        cmocka_unit_test(test_the_first_step_that_is_possible_may_be_asked_for),
+        cmocka_unit_test(test_a_step_that_may_be_over_is_refused),
+        cmocka_unit_test(test_a_step_is_refused_before_anybody_has_pushed),
+        cmocka_unit_test(test_who_was_cut_off_is_refused_when_it_is_back),
         cmocka_unit_test(test_no_more_join_than_there_is_room_for),
         cmocka_unit_test(test_who_cannot_join_is_told),
         cmocka_unit_test(test_one_that_dies_before_it_counts_is_forgotten),

@@ -136,14 +136,15 @@ struct worker {
     uint64_t old_life; /* of the incarnation before; 0: none */
     uint64_t lost_ns;  /* PSD_NODE_LOST: since then */
     char lost_text[PSI_TEXT_MAX];
-    char unreached_text[PSI_TEXT_MAX];        /* why it does not reach a server (reach.c) */
-    enum psi_loss loss;                       /* likewise */
-    enum change_kind wanted;                  /* change of view that waits for its turn */
-    bool is_untold;                           /* a master that returned waits for its state */
-    uint64_t bye_mark;                        /* PSD_NODE_DONE: done.c; 0: its BYE was answered */
-    uint32_t bye_request;                     /* likewise */
-    bool is_answered;                         /* ... by this life of the master */
-    uint64_t barrier[PSI_BARRIER_KINDS];      /* the last one it came to; from 1 */
+    char unreached_text[PSI_TEXT_MAX];   /* why it does not reach a server (reach.c) */
+    enum psi_loss loss;                  /* likewise */
+    enum change_kind wanted;             /* change of view that waits for its turn */
+    uint64_t join_step;                  /* CHANGE_JOIN: with this step, or not at all; 0: any */
+    bool is_untold;                      /* a master that returned waits for its state */
+    uint64_t bye_mark;                   /* PSD_NODE_DONE: done.c; 0: its BYE was answered */
+    uint32_t bye_request;                /* likewise */
+    bool is_answered;                    /* ... by this life of the master */
+    uint64_t barrier[PSI_BARRIER_KINDS]; /* the last one it came to; from 1 */
     uint64_t barrier_base[PSI_BARRIER_KINDS]; /* ... of which this life did not come to so many */
     struct arrival *arrival;                  /* owned; of its threads that wait in a barrier */
     uint32_t arrivals;
@@ -599,6 +600,10 @@ bool master_admit_late_worker(struct session *session);
 void master_worker_lost(struct master *master, struct worker *worker, enum psi_loss loss,
                         const char *reason);
 
+/* It wants to join with a step that it cannot have: it is told so, with the first that it could have (0: none
+ * yet), and the job goes on as if it had not come. */
+void master_worker_turn_away(struct master *master, struct worker *worker, uint64_t first_step);
+
 /* One that is lost has so long to be replaced. */
 void master_worker_tick(struct master *master, const struct worker *worker, uint64_t now_ns);
 
@@ -726,7 +731,10 @@ void master_given_add_promise(struct given *sum, const struct psi_given *lane);
  * PSD_ERR_NO_MEMORY. */
 void master_given_leave(struct master *master);
 psd_status master_given_resume(struct master *master);
-psd_status master_given_join(struct master *master);
+psd_status master_given_join(struct master *master, uint64_t wanted); /* the step; 0: any */
+
+/* The first step that one that joins can begin with; 0: none has been pushed. */
+uint64_t master_given_first_step(const struct master *master);
 
 /* --------------------------------------------------------------------------- new_tables.c --- */
 

@@ -323,7 +323,14 @@ replace(struct master *master)
 static void
 join(struct master *master)
 {
-    if (master_given_join(master) != PSD_OK) {
+    struct worker *worker = &master->worker[master->change.who];
+    const uint64_t first_step = master_given_first_step(master);
+
+    if (worker->join_step != 0 && (first_step == 0 || worker->join_step < first_step)) {
+        master_worker_turn_away(master, worker, first_step);
+        return;
+    }
+    if (master_given_join(master, worker->join_step) != PSD_OK) {
         master_end(master, PSI_EXIT_INTERNAL, PSD_ERR_NO_MEMORY, "master: out of memory");
         return;
     }

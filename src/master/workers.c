@@ -7,6 +7,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -77,6 +78,7 @@ admit_again(struct session *session, struct worker *worker)
 static void
 take_worker_place(struct session *session, struct worker *worker)
 {
+    worker->join_step = session->hello.join_step;
     worker->host = session->hello.host;
     memcpy(worker->host_address, session->hello.address, sizeof(worker->host_address));
     if (session->kind == SESSION_WAITING && session->master->config.term > 1) {
@@ -246,8 +248,6 @@ forget_joiner(struct master *master, struct worker *worker, const char *reason)
 {
     struct member *member = &worker->member;
 
-    psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST", "worker %u (%s) lost before it counted: %s",
-            member->rank, member->address, reason);
     snprintf(worker->lost_text, sizeof(worker->lost_text), "%s", reason);
     master_fence(member);
     master_view_forget(master, member->rank);
@@ -258,6 +258,32 @@ forget_joiner(struct master *master, struct worker *worker, const char *reason)
     master_barrier_check(master);
     master_check_done(master, worker);
     master_wake_at(master, 0);
+}
+
+void
+master_worker_turn_away(struct master *master, struct worker *worker, uint64_t first_step)
+{
+    struct session *session = worker->member.session;
+    char text[PSI_TEXT_MAX];
+
+    if (first_step == 0) {
+        snprintf(text, sizeof(text),
+                 "worker %u is to count from step %" PRIu64
+                 " on (join_step), but no step of a table "
+                 "has been pushed: let it come when training has begun",
+                 worker->member.rank, worker->join_step);
+    } else {
+        snprintf(text, sizeof(text),
+                 "worker %u is to count from step %" PRIu64
+                 " on (join_step), but the first step that "
+                 "it can have is %" PRIu64 ": ask for a later one",
+                 worker->member.rank, worker->join_step, first_step);
+    }
+    psi_log(master->log, PSI_LOG_WARN, "MEMBER-REFUSED", "%s", text);
+    forget_joiner(master, worker, text);
+    if (session != NULL) { /* else it hears so when it is back, and asks once more */
+        master_refuse(session, PSD_ERR_REFUSED, "%s", text);
+    }
 }
 
 /* Who is in the view, alive. */
@@ -313,6 +339,8 @@ master_worker_lost(struct master *master, struct worker *worker, enum psi_loss l
 
     worker->loss = loss;
     if (has_not_joined(master, worker)) {
+        psi_log(master->log, PSI_LOG_WARN, "MEMBER-LOST",
+                "worker %u (%s) lost before it counted: %s", member->rank, member->address, reason);
         forget_joiner(master, worker, reason);
         return;
     }

@@ -83,6 +83,9 @@ struct psi_hello {
                       told to take a place: under which it was; 0: neither */
     bool recalls;  /* to the master: it understands RECALL */
     bool in_time;  /* a worker: not in a job that has begun without it */
+    uint64_t
+        join_step; /* a worker that joins such a job: from which step on it wants to count; 0: as
+                           early as it can */
 };
 
 /* WELCOME by the master. */

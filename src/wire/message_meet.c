@@ -31,6 +31,7 @@ psi_hello_encode(struct psi_pack *pack, const struct psi_hello *hello)
     psi_pack_u64(pack, hello->pair);
     psi_pack_tail(pack, hello->recalls);
     psi_pack_tail(pack, hello->in_time);
+    psi_pack_u64(pack, hello->join_step);
 }
 
 /* A server is one of so many, and a lane one of the server's; nobody else has an own place. */
@@ -73,6 +74,7 @@ psi_hello_decode(const uint8_t *bytes, size_t size, struct psi_hello *hello_p,
     hello_p->pair = unpack.left > 0 ? psi_unpack_u64(&unpack, "pair") : 0;
     hello_p->recalls = psi_unpack_tail(&unpack, "recalls");
     hello_p->in_time = psi_unpack_tail(&unpack, "in_time");
+    hello_p->join_step = unpack.left > 0 ? psi_unpack_u64(&unpack, "join_step") : 0;
     check_hello(&unpack, hello_p);
     return unpack.status;
 }

@@ -629,6 +629,7 @@ fill_hello(uint64_t *random, struct sample *sample)
     hello->pair = draw(random);
     hello->recalls = draw_below(random, 2) == 0;
     hello->in_time = draw_below(random, 2) == 0;
+    hello->join_step = draw(random);
 }
 
 static void
@@ -1490,7 +1491,7 @@ tail_bytes(const struct sample *sample, const struct kind *kind)
         return 4 + 8 * (size_t)sample->telling.steps + spans_bytes(&sample->telling);
     }
     if (strcmp(kind->name, "hello") == 0) {
-        return 1 + 8 + 1 + 1; /* at four times */
+        return 1 + 8 + 1 + 1 + 8; /* at five times */
     }
     if (strcmp(kind->name, "view") == 0) {
         return 8 * (size_t)sample->view.places + counts_bytes(&sample->view);
@@ -1508,7 +1509,8 @@ was_whole(const struct bench *bench, const struct kind *kind, size_t bytes)
     const size_t since = bench->size - bytes;
 
     return since == tail_bytes(&bench->in, kind) ||
-           (strcmp(kind->name, "hello") == 0 && (since == 1 || since == 2 || since == 2 + 8)) ||
+           (strcmp(kind->name, "hello") == 0 &&
+            (since == 8 || since == 8 + 1 || since == 8 + 2 || since == 8 + 2 + 8)) ||
            (strcmp(kind->name, "welcome") == 0 && since == 4) ||
            (strcmp(kind->name, "view") == 0 && since == counts_bytes(&bench->in.view)) ||
            (strcmp(kind->name, "telling") == 0 && (since == spans_bytes(&bench->in.telling) ||
@@ -1556,6 +1558,7 @@ clear_tail(struct sample *sample, const struct kind *kind)
         sample->hello.pair = 0;
         sample->hello.recalls = false;
         sample->hello.in_time = false;
+        sample->hello.join_step = 0;
     } else if (strcmp(kind->name, "welcome") == 0) {
         sample->welcome.elastic = false;
         sample->welcome.size = sample->welcome.workers;

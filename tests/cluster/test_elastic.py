@@ -4,14 +4,15 @@
 import random
 import re
 import signal
+import time
 
 import pytest
 from helpers import BRISK, free_port
 
 
-def newcomer(hand, name, *arguments):
+def newcomer(hand, name, *arguments, **environment):
     """Asks for no rank: it gets one that nobody has had."""
-    return hand.worker("auto", *arguments, name=name, environment={"PSD_RANK": ""})
+    return hand.worker("auto", *arguments, name=name, environment={"PSD_RANK": "", **environment})
 
 
 def counts_from(master):
@@ -52,6 +53,39 @@ def test_the_same_schedule_gives_the_same_bits(hand, tmp_path):
         hand.port = free_port()
         seen.add(run_with_one_that_joins(hand, "--awkward", "--elements", 70_000))
     assert len(seen) == 1
+
+
+def test_a_worker_waits_for_its_step_longer_than_for_an_operation(hand):
+    """If this fails, a worker that is to count from a later step on gives up before the others have come there."""
+    gate = hand.directory / "gate"
+    master = hand.master(1, 2, *BRISK, "--max_workers=2")
+    servers = [hand.server(index) for index in range(2)]
+    first = hand.worker(0, "--steps", 40, "--hold", f"20:{gate}")
+    first.wait_for_output("holding")
+    second = newcomer(hand, "second", "--steps", 40, "--pull_first", PSD_JOIN_STEP="30", PSD_OP_TIMEOUT_MS="300")
+    second.wait_for_output("joined 1 1")
+    time.sleep(1)  # so much later the others go on
+    gate.touch()
+    assert [process.wait() for process in (first, second, master, *servers)] == [0] * 5
+    assert counts_from(master) == {1: 30}
+    assert "step 30\n" in second.output() and "step 29\n" not in second.output()
+
+
+def test_a_worker_is_told_which_step_it_could_have(hand):
+    """If this fails, a worker that asks for a step that may be over joins with another one, or disturbs the others."""
+    gate = hand.directory / "gate"
+    master = hand.master(1, 1, *BRISK, "--max_workers=2")
+    server = hand.server()
+    first = hand.worker(0, "--steps", 40, "--hold", f"20:{gate}")
+    first.wait_for_output("holding")
+    second = newcomer(hand, "second", "--steps", 40, PSD_JOIN_STEP="21")
+    assert second.wait() == 1
+    assert "is to count from step 21 on (join_step), but the first step that it can have is 22" in second.output()
+    third = newcomer(hand, "third", "--steps", 40, "--pull_first", PSD_JOIN_STEP="22")
+    third.wait_for_output("joined 1 1")
+    gate.touch()
+    assert [process.wait() for process in (first, third, master, server)] == [0] * 4
+    assert counts_from(master) == {1: 22}
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -150,7 +150,8 @@ write_meeting(const char *directory)
                                     .address = "tcp://h:1",
                                     .build = "0.1.0",
                                     .tells = true,
-                                    .in_time = true};
+                                    .in_time = true,
+                                    .join_step = 700};
     const struct psi_welcome welcome = {.rank = 1,
                                         .incarnation = 1,
                                         .workers = 2,

@@ -89,6 +89,7 @@ open_config(const struct psd_open_args *given, struct psi_client_config *config,
     config->window_bytes = settings.window_kib << 10;
     config->checksum = settings.payload_checksum != 0;
     config->in_time = settings.join == 0;
+    config->join_step = settings.join_step;
     config->lends = settings.transport == PSI_TRANSPORT_AUTO;
     config->spin_us = settings.spin_us;
     config->copy_threads = settings.copy_threads;

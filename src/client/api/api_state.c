@@ -153,13 +153,24 @@ fetch_from_anybody(psd_context *context, uint64_t step, const struct psd_state *
     return verdict;
 }
 
+static uint32_t
+timeout_of(psd_context *context, uint64_t step)
+{
+    uint32_t timeout_ms;
+
+    pthread_mutex_lock(&context->lock);
+    timeout_ms = psi_client_timeout_ms(context->client, step);
+    pthread_mutex_unlock(&context->lock);
+    return timeout_ms;
+}
+
 /* Until somebody has come to that step, or the time of an operation is over. */
 static psd_status
 fetch_in_time(psd_context *context, uint64_t step, const struct psd_state *states, size_t count,
               struct psd_error *err)
 {
-    const uint64_t until_ns =
-        psi_context_deadline_ns(context, context->client->config.op_timeout_ms);
+    const uint32_t timeout_ms = timeout_of(context, step);
+    const uint64_t until_ns = psi_context_deadline_ns(context, timeout_ms);
     psd_status status;
 
     do {
@@ -169,8 +180,8 @@ fetch_in_time(psd_context *context, uint64_t step, const struct psd_state *state
     if (status == PSD_ERR_BUSY) {
         const struct psd_error reason = *err;
 
-        status = psi_fail(err, PSD_ERR_TIMEOUT, "fetch state: tried for %u ms; %.300s",
-                          context->client->config.op_timeout_ms, reason.text);
+        status = psi_fail(err, PSD_ERR_TIMEOUT, "fetch state: tried for %u ms; %.300s", timeout_ms,
+                          reason.text);
     }
     return status;
 }

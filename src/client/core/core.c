@@ -49,6 +49,7 @@ hello(void *owner, struct psi_hello *hello_p)
         client->config.observer ? 0 : client->job.job; /* it looks at whatever there is */
     hello_p->view = client->view.id;
     hello_p->in_time = client->config.in_time;
+    hello_p->join_step = client->config.join_step;
     hello_p->host = client->host_address[0] != '\0' ? client->config.host : 0;
     snprintf(hello_p->address, sizeof(hello_p->address), "%s", client->host_address);
 }

@@ -56,6 +56,11 @@ struct psd_op *psi_client_next_done(struct psi_client *client);
 
 /* ----------------------------------------------------------------------------- operations --- */
 
+/* How long an operation of that step may take that does not say so: op_timeout_ms; a day if the worker has
+ * joined with that step because it asked for it, and the others have yet to come there: what they do has
+ * deadlines. */
+uint32_t psi_client_timeout_ms(const struct psi_client *client, uint64_t step);
+
 /* Checks range and step, and queues it. */
 psd_status psi_client_transfer(struct psi_client *client, struct psd_table *table,
                                const struct psi_transfer *transfer, struct psd_op **op_p,

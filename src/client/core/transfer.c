@@ -16,6 +16,8 @@
 #include "client/core/state.h"
 #include "wire/rows.h"
 
+enum { JOIN_WAIT_MS = 24 * 60 * 60 * 1000 };
+
 static bool
 reads(const struct psd_op *op)
 {
@@ -271,6 +273,25 @@ choose_chunks(struct psd_op *op, struct psd_error *err)
     return status;
 }
 
+uint32_t
+psi_client_timeout_ms(const struct psi_client *client, uint64_t step)
+{
+    const bool waits = client->config.join_step != 0 && step == client->config.join_step &&
+                       client->view.worker[client->job.rank].counts_from == step;
+
+    return waits ? JOIN_WAIT_MS : client->config.op_timeout_ms;
+}
+
+static struct psd_op *
+create_op(struct psi_client *client, struct psd_table *table, const struct psi_transfer *transfer)
+{
+    const uint32_t timeout_ms = transfer->timeout_ms != 0
+                                    ? transfer->timeout_ms
+                                    : psi_client_timeout_ms(client, transfer->step);
+
+    return psi_op_create(client, &table->ops, OP_TRANSFER, timeout_ms);
+}
+
 psd_status
 psi_client_transfer(struct psi_client *client, struct psd_table *table,
                     const struct psi_transfer *transfer, struct psd_op **op_p,
@@ -286,7 +307,7 @@ psi_client_transfer(struct psi_client *client, struct psd_table *table,
         *err = client->error;
         return err->status;
     }
-    op = psi_op_create(client, &table->ops, OP_TRANSFER, transfer->timeout_ms);
+    op = create_op(client, table, transfer);
     if (op == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for an operation",
                         table->spec.name);
