@@ -1166,9 +1166,11 @@ static void
 judge_worker(struct job *job, const struct worker *worker, uint32_t slot)
 {
     const struct psd_error *error = worker_error(worker);
+
     if (worker_done(worker)) {
         return;
     }
+    job->sim->counters.refused_joins += strstr(error->text, "(join_step)") != NULL;
     if (job->master->exit_code == PSI_EXIT_OK && !job->master->killed &&
         !(worker_was_lost(worker) &&
           (job->plan.policy == PSI_DEATH_CONTINUE || job->plan.join_ms[slot] > 0)) &&

@@ -313,6 +313,12 @@ model_joined(struct model *model, unsigned index, uint32_t rank, uint64_t step)
 }
 
 bool
+model_awaits(const struct model *model, unsigned index, uint32_t rank)
+{
+    return model->table[index].joined_at[rank] == UINT64_MAX;
+}
+
+bool
 model_is_forgotten(const struct model *model)
 {
     return model->forgotten;

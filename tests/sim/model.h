@@ -39,6 +39,9 @@ void model_rank_left(struct model *model, uint32_t rank);
 /* The rank has been told with which step of the table it begins. */
 void model_joined(struct model *model, unsigned table, uint32_t rank, uint64_t step);
 
+/* Has nobody begun with that rank yet? */
+bool model_awaits(const struct model *model, unsigned table, uint32_t rank);
+
 /* All who knew how far the job was are gone, and so is their server: one that joined begins anew. */
 bool model_is_forgotten(const struct model *model);
 

@@ -521,6 +521,17 @@ draw_joins(struct plan *plan, struct rng *rng)
     plan->faults.neighbour_cuts = 0; /* none pushes for another */
 }
 
+/* Some who join say with which step: one that is to come, or one that may be over when they come. */
+static void
+draw_join_steps(struct plan *plan, struct rng *rng)
+{
+    for (uint32_t slot = plan->start_workers; slot < plan->workers; slot++) {
+        if (rng_chance(rng, 40)) {
+            plan->join_step[slot] = (uint32_t)rng_between(rng, 1, plan->steps);
+        }
+    }
+}
+
 /* Not where it is the point that a server's death ends the job, or that nobody comes back. */
 static bool
 may_have_moves(const struct plan *plan)
@@ -553,6 +564,7 @@ draw_moves(struct plan *plan, struct rng *rng)
 void
 plan_make(struct plan *plan, uint64_t seed)
 {
+    struct rng asks = {.state = sim_mix(seed, 31, 32, 33)};
     struct rng moves = {.state = sim_mix(seed, 25, 26, 27)};
     struct rng rows = {.state = sim_mix(seed, 28, 29, 30)};
     struct rng alone = {.state = sim_mix(seed, 22, 23, 24)};
@@ -618,6 +630,7 @@ plan_make(struct plan *plan, uint64_t seed)
     }
     if (may_have_joins(plan) && rng_chance(&joins, 25)) {
         draw_joins(plan, &joins);
+        draw_join_steps(plan, &asks);
     }
     if (may_have_moves(plan) && rng_chance(&moves, 25)) {
         draw_moves(plan, &moves);
@@ -676,6 +689,9 @@ plan_print(const struct plan *plan)
                plan->start_workers, plan->leave_percent);
         for (uint32_t slot = 0; slot < plan->workers; slot++) {
             printf(" %u", plan->join_ms[slot]);
+            if (plan->join_step[slot] != 0) {
+                printf(" (asks for step %u)", plan->join_step[slot]);
+            }
         }
         printf("\n");
     }

@@ -120,8 +120,9 @@ struct plan {
     uint32_t start_workers; /* the job begins with so many; 0: with all */
     uint32_t
         join_ms[WORKERS_MAX]; /* when those that join begin; 0: they are there from the start */
-    uint32_t leave_percent;   /* so many ranks leave before the last step */
-    uint64_t think_max_ns;    /* a worker computes that long per step */
+    uint32_t join_step[WORKERS_MAX];   /* ... and the step that they ask for; 0: any */
+    uint32_t leave_percent;            /* so many ranks leave before the last step */
+    uint64_t think_max_ns;             /* a worker computes that long per step */
     uint32_t worker_host[WORKERS_MAX]; /* 0: one of its own; the same: they share memory */
     uint32_t server_host[SERVERS_MAX];
     struct net_weather weather;

@@ -101,6 +101,7 @@ static const struct field plan_fields[] = {
     PLAN(auto_rank, TYPE_BOOL),
     PLAN(start_workers, TYPE_U32),
     PLAN_LIST(join_ms),
+    PLAN_LIST(join_step),
     PLAN(leave_percent, TYPE_U32),
     PLAN(think_max_ns, TYPE_U64),
     PART(weather, delay_min, TYPE_U64),

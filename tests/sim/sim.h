@@ -80,6 +80,8 @@ struct sim_event {
     X(master_moves)                                                                                \
     X(replacements)                                                                                \
     X(joins)                                                                                       \
+    X(asked_joins)                                                                                 \
+    X(refused_joins)                                                                               \
     X(early_leaves)                                                                                \
     X(fenced)                                                                                      \
     X(torn_frames)                                                                                 \

@@ -46,6 +46,7 @@ worker_start(struct worker *worker)
         .rank = plan->auto_rank ? PSI_RANK_AUTO : worker->slot,
         .open_timeout_ms = 120000,
         .op_timeout_ms = plan->op_timeout_ms,
+        .join_step = plan->join_step[worker->slot],
         .window_bytes = plan->window_bytes,
         .checksum = plan->checksum,
         .lone_sums = plan->lone_sums,

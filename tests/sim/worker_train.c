@@ -36,6 +36,25 @@ train_open(struct worker *worker, unsigned index)
     }
 }
 
+/* Who is there when the job begins does so with the others. A rank that is given to whoever comes may have been
+ * somebody's who asked for another step. */
+static void
+check_join_step(struct worker *worker, unsigned index, uint64_t step)
+{
+    const struct plan *plan = plan_of(worker);
+    const uint32_t asked = plan->join_step[worker->slot];
+
+    if (asked == 0 || step == 0 || plan->auto_rank || plan->table[index].kind != KIND_ROUNDS ||
+        !model_awaits(worker->job->model, index, worker->rank)) {
+        return;
+    }
+    worker->job->sim->counters.asked_joins++;
+    if (step != asked) {
+        sim_fail(worker->job->sim, "%s asked for step %u, and begins %s with step %llu",
+                 worker->node->name, asked, plan->table[index].name, (unsigned long long)step);
+    }
+}
+
 void
 train_opened(struct worker *worker, unsigned index, struct psd_table *table)
 {
@@ -55,6 +74,7 @@ train_opened(struct worker *worker, unsigned index, struct psd_table *table)
     }
     sim_trace(worker->job->sim, worker->node->name, "opened %s at step %llu", plan->name,
               (unsigned long long)held->step);
+    check_join_step(worker, index, held->step);
     model_joined(worker->job->model, index, worker->rank, held->step);
 }
 
