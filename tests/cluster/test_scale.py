@@ -14,12 +14,12 @@ from helpers import BRISK, HERE, program, python_worker, result, wait_for
 TREE = HERE.parents[1]
 
 
-def train(start, *options, workers=2, arguments=(), steps=400, name="job"):
+def train(start, *options, workers=2, arguments=(), steps=400, equal=True, name="job"):
     """Worker 0 stands before step 200 until the gate is open, and the others with it."""
     title = f"scale-{uuid.uuid4().hex[:8]}"
     gates = [f"{step}:gate{step}" for step in (20, 200)]
     job = start(*BRISK, "--workers", workers, "--servers", 2, "--name", title, *options, "-o", "logs", "--",
-                *python_worker("--equal", "--pull_first", "--leave_on_term", "--steps", steps,
+                *python_worker(*(("--equal",) if equal else ()), "--pull_first", "--leave_on_term", "--steps", steps,
                                *(word for gate in gates for word in ("--hold", gate)), *arguments), name=name)
     job.title = title
     job.wait_for_output("holding")
@@ -38,6 +38,11 @@ def scale(job, *options):
 def processes(job):
     shown = subprocess.run([program("psd_run"), "show", job.title, "--json"], capture_output=True, text=True, timeout=60)
     return {process["name"]: process for process in json.loads(shown.stdout)["processes"]}
+
+
+def furthest_step(job):
+    shown = subprocess.run([program("psd_run"), "show", job.title, "--json"], capture_output=True, text=True, timeout=60)
+    return max(process.get("step") or 0 for process in json.loads(shown.stdout)["feed"]["processes"])
 
 
 def test_a_job_grows_and_shrinks(start):
@@ -67,6 +72,51 @@ def test_a_job_grows_and_shrinks(start):
     assert ended["worker3"]["counts_until"] == int(left[1]) + 1 and ended["worker3"]["code"] == 0
     hashes = re.findall(r"\[worker[01]\] values (\w+)", job.stdout())
     assert len(hashes) == 2 and len(set(hashes)) == 1
+
+
+def schedule(start, name):
+    """Worker 2 counts from step 250 on, worker 3 from step 260: what worker 0 saw in all steps."""
+    job = train(start, "--max_workers=4", arguments=("--awkward", "--elements", 70_000), equal=False, name=name)
+    open_gate(job, 20)
+    job.wait_for_output("holding", 2)
+    for count, step in ((3, 250), (4, 260)):
+        told = scale(job, "--workers", count, "--at_step", step)
+        assert told.stdout == f"worker{count - 1} is started on localhost, to count from step {step} on\n", told.stderr
+        job.wait_for_output(f"[worker{count - 1}] joined {count - 1} 1")
+    open_gate(job, 200)
+    assert job.wait(90) == 0, job.stderr()
+    ended = {process["name"]: process for process in result(job)["processes"]}
+    assert [ended[f"worker{rank}"].get("counts_from") for rank in range(4)] == [None, None, 250, 260]
+    assert "[worker2] step 250\n" in job.stdout() and "[worker2] step 249\n" not in job.stdout()
+    hashes = re.findall(r"\[worker[01]\] values (\w+)", job.stdout())
+    assert len(hashes) == 2 and len(set(hashes)) == 1
+    return hashes[0]
+
+
+def test_a_schedule_of_joins_gives_the_same_bits(start):
+    """If this fails, workers that are added do not count from the step that was asked for, or what a job learns depends on
+    more than that."""
+    assert len({schedule(start, f"run{number}") for number in range(3)}) == 1
+
+
+def test_a_step_that_cannot_be_had_is_refused(start):
+    """If this fails, a worker that is to count from a step that may be over joins with another one, or it is not said which
+    it could have."""
+    job = train(start, "--max_workers=3", "--on_worker_death=continue")
+    open_gate(job, 20)
+    job.wait_for_output("holding", 2)
+    wait_for(lambda: furthest_step(job) >= 199, 60, "psd_run knows how far the job is")
+    for options, code, text in (
+            (("--workers", "+1", "--at_step", 100), 3, "--at_step 100: its workers have ended step 199, and 202 is the first that a new one may have"),
+            (("--workers=-1", "--at_step", 300), 2, "scale: --at_step 300 is for workers that come"),
+            (("--workers", 1, "--at_step", 300), 3, "--at_step 300 is for workers that come: 1 would leave"),
+            (("--servers", 3, "--at_step", 300), 2, "scale: --at_step 300 is for workers that come"),
+            (("--workers", "+1", "--at_step", 0), 2, "at_step")):
+        told = scale(job, *options)
+        assert told.returncode == code and text in told.stderr, (options, told)
+    assert set(processes(job)) == {"master", "server0", "server1", "worker0", "worker1"}
+    open_gate(job, 200)
+    assert job.wait(60) == 0, job.stderr()
 
 
 def test_one_that_does_not_leave_is_killed(start):

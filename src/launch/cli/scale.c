@@ -42,6 +42,13 @@ check(const struct verb_options *options, char *sign_p, unsigned *number_p)
                 servers ? "servers" : "workers");
         return false;
     }
+    if (options->at_step != 0 && (servers || *sign_p == '-')) {
+        fprintf(stderr, "psd_run: scale: --at_step %u is for workers that come: %s\n",
+                options->at_step,
+                servers ? "servers come and go between steps, and no bit changes"
+                        : "who leaves ends the step that it is in");
+        return false;
+    }
     if (options->host != NULL && (options->host[0] == '\0' || strlen(options->host) > HOST_MAX ||
                                   strpbrk(options->host, " \t\n") != NULL)) {
         fprintf(stderr, "psd_run: scale: --host %.64s: no name of a machine\n", options->host);
@@ -59,8 +66,8 @@ write_line(const struct verb_options *options, char sign, unsigned number, char 
     if (options->scale_servers != NULL) {
         snprintf(line_p, LINE_BYTES, "scale servers %c %u %s\n", sign, number, host);
     } else {
-        snprintf(line_p, LINE_BYTES, "scale workers %c %u %u %s\n", sign, number, options->seconds,
-                 host);
+        snprintf(line_p, LINE_BYTES, "scale workers %c %u %u %u %s\n", sign, number,
+                 options->seconds, options->at_step, host);
     }
 }
 

@@ -43,7 +43,8 @@ static const char about_scale[] =
     "started\n"
     "with room for them: --max_workers, --max_servers. New workers run the same command, and "
     "count\n"
-    "from a step on that the log names. Those with the highest ranks leave: they get SIGTERM, and\n"
+    "from a step on that the log names, or from that of --at_step, which nobody may have come to.\n"
+    "Those with the highest ranks leave: they get SIGTERM, and\n"
     "time to finish their step and to leave (psd_leave, or psd_close); after that they are "
     "killed.\n"
     "A new server gets its share of what the others have; one that leaves gives away what it has,\n"
@@ -52,6 +53,7 @@ static const char about_scale[] =
     "\n"
     "    psd_run scale train --workers 6\n"
     "    psd_run scale train --workers +2 --host node7\n"
+    "    psd_run scale train --workers +1 --at_step 5000\n"
     "    psd_run scale train --workers=-1\n"
     "    psd_run scale train --servers +1";
 static const char about_page[] =
@@ -116,7 +118,7 @@ static const struct psi_command commands[] = {
     [VERB_SCALE] = {.name = "psd_run scale",
                     .synopsis = "[JOB] --workers N | --servers N [options]",
                     .about = about_scale,
-                    .option_count = 4},
+                    .option_count = 5},
     [VERB_PAGE] = {.name = "psd_run page",
                    .synopsis = "[JOB] [options]",
                    .about = about_page,
@@ -164,7 +166,10 @@ verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *opt
              {"host", 0, PSI_OPTION_TEXT,
               "the machine of the job for new ones [that with the fewest of them]", &options->host},
              {"grace", 0, PSI_OPTION_NUMBER, "how many seconds workers that leave have for it [30]",
-              &options->seconds, 1, 86400}},
+              &options->seconds, 1, 86400},
+             {"at_step", 0, PSI_OPTION_NUMBER,
+              "new workers count from exactly this step on [the first possible one]",
+              &options->at_step, 1, UINT32_MAX}},
         [VERB_LIST] = {{"no_trunc", 0, PSI_OPTION_FLAG, "all columns, whole commands",
                         &options->no_trunc},
                        {"json", 0, PSI_OPTION_FLAG, "for programs", &options->json}},

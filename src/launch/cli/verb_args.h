@@ -29,6 +29,7 @@ struct verb_options {
     const char *scale_workers; /* scale: 3, +1, -1 */
     const char *scale_servers;
     const char *host; /* scale: where new ones go */
+    uint32_t at_step; /* scale: from which step on new workers count; 0: as early as they can */
 };
 
 enum verb {

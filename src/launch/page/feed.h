@@ -130,6 +130,9 @@ bool feed_csv(struct feed *feed, FILE *stream);
 /* The step at which the job is expected to end, as its workers say; 0: they do not. */
 uint64_t feed_steps_total(struct feed *feed);
 
+/* The furthest step that a worker has told of; 0: none. */
+uint64_t feed_furthest_step(struct feed *feed);
+
 /* What the lanes that have a server's part have counted, all together; 0: nothing is known. */
 uint64_t feed_server_metric(struct feed *feed, uint32_t server, enum psi_metric metric);
 

@@ -211,6 +211,19 @@ feed_steps_total(struct feed *feed)
     return steps;
 }
 
+uint64_t
+feed_furthest_step(struct feed *feed)
+{
+    uint64_t furthest = 0;
+
+    pthread_mutex_lock(&feed->lock);
+    for (uint32_t slot = 1 + feed->servers; slot < feed->slots; slot++) {
+        furthest = feed->members[slot].step > furthest ? feed->members[slot].step : furthest;
+    }
+    pthread_mutex_unlock(&feed->lock);
+    return furthest;
+}
+
 /* ---- logs and events ----------------------------------------------------------------------- */
 
 static void

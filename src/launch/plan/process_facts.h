@@ -22,6 +22,8 @@ struct process_facts {
     const char *hosts;   /* "master=IP,server0=IP,worker0=IP,...": what is where, by name */
     const char *logs;    /* directory of the job's logs on the machine; NULL: it has none */
     uint32_t restart;
+    uint32_t
+        join_step; /* of a worker that was added: it counts from that step on; 0: as early as it can */
     uint32_t term; /* which life of the master is, or is to be */
     uint16_t
         master_port; /* the port that its next life is to have; 0: any. Its first: the plan's */

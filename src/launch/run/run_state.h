@@ -29,6 +29,7 @@ struct process {
     int error; /* errno of a start that failed */
     uint32_t restart;
     uint32_t lanes;       /* of a server; 0: never started */
+    uint32_t join_step;   /* of a worker that was added: asked for; 0: none */
     bool start_pending;   /* ordered, not answered */
     bool port_taken;      /* when its last life failed, somebody else had its port */
     uint64_t start_ms;    /* of the last life, on the clock of the wall; 0: never started */

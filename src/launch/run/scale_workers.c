@@ -15,6 +15,10 @@
 #include "launch/run/host.h"
 #include "launch/run/scale_place.h"
 
+/* Behind the last step that has ended is one that is open, one that may close while lanes are asked, and the first
+ * that a new worker can have. */
+enum { STEPS_AHEAD = 3 };
+
 /* Agents know the workers' command where there are workers. */
 static const char *
 obstacle(const struct run *run, uint32_t machine)
@@ -43,27 +47,61 @@ present_on(const struct run *run, uint32_t machine)
 static const struct scale_kind workers = {.obstacle = obstacle, .present = present_on};
 
 static void
-add_one(struct run *run, uint32_t machine, FILE *answer)
+add_one(struct run *run, uint32_t machine, uint32_t at_step, FILE *answer)
 {
     const uint32_t slot = run->slots++;
     char line[SCALE_LINE_BYTES];
 
     layout_add_worker(run->layout, machine);
-    run->processes[slot] = (struct process){0};
+    run->processes[slot] = (struct process){.join_step = at_step};
     plan_name(run->plan, slot, run->processes[slot].name);
     free(run->host_map); /* without it */
     run->host_map = NULL;
-    snprintf(line, sizeof(line), "%s is started on %s", run->processes[slot].name,
-             run->hosts[machine].machine->name);
+    if (at_step != 0) {
+        snprintf(line, sizeof(line), "%s is started on %s, to count from step %u on",
+                 run->processes[slot].name, run->hosts[machine].machine->name, at_step);
+    } else {
+        snprintf(line, sizeof(line), "%s is started on %s", run->processes[slot].name,
+                 run->hosts[machine].machine->name);
+    }
     scale_tell(run, answer, line);
 }
 
+/* The master decides: it knows how far the lanes are. Here it is known half a second later, and who asks hears at
+ * once of most of what cannot be. */
 static bool
-add(struct run *run, uint32_t count, const char *host, FILE *answer, char *why_p, size_t size)
+may_come_at(const struct run *run, uint32_t at_step, char *why_p, size_t size)
+{
+    const uint64_t step = run->feed != NULL ? feed_furthest_step(run->feed) : 0;
+
+    if (at_step == 0 || step == 0 || at_step >= step + STEPS_AHEAD) {
+        return true;
+    }
+    snprintf(why_p, size,
+             "--at_step %u: its workers have ended step %llu, and %llu is the first that a new one "
+             "may have",
+             at_step, (unsigned long long)step, (unsigned long long)(step + STEPS_AHEAD));
+    return false;
+}
+
+struct asked {
+    struct watch_workers_ask ask;
+    unsigned grace_s;
+    unsigned at_step;            /* 0: it was not said */
+    char host[SCALE_HOST_BYTES]; /* "-": likewise */
+};
+
+static bool
+add(struct run *run, uint32_t count, const struct asked *asked, FILE *answer, char *why_p,
+    size_t size)
 {
     uint32_t machine = LAYOUT_NOWHERE;
 
-    if (strcmp(host, "-") != 0 && !scale_find_machine(run, &workers, host, &machine, why_p, size)) {
+    if (strcmp(asked->host, "-") != 0 &&
+        !scale_find_machine(run, &workers, asked->host, &machine, why_p, size)) {
+        return false;
+    }
+    if (!may_come_at(run, asked->at_step, why_p, size)) {
         return false;
     }
     if (scale_emptiest_machine(run, &workers) == LAYOUT_NOWHERE) {
@@ -72,7 +110,7 @@ add(struct run *run, uint32_t count, const char *host, FILE *answer, char *why_p
     }
     for (uint32_t i = 0; i < count; i++) {
         add_one(run, machine != LAYOUT_NOWHERE ? machine : scale_emptiest_machine(run, &workers),
-                answer);
+                asked->at_step, answer);
     }
     if (!watch_workers_add(&run->watch, count, run->places.machine_of)) {
         abort(); /* there is no memory for a few numbers */
@@ -93,12 +131,6 @@ remove_some(struct run *run, uint32_t count, uint32_t grace_s, FILE *answer)
     }
 }
 
-struct asked {
-    struct watch_workers_ask ask;
-    unsigned grace_s;
-    char host[SCALE_HOST_BYTES]; /* "-": it was not said */
-};
-
 static bool
 change(struct run *run, const void *object, FILE *answer, char *why_p, size_t size)
 {
@@ -113,8 +145,13 @@ change(struct run *run, const void *object, FILE *answer, char *why_p, size_t si
                  "--host is for workers that come: those with the highest ranks leave");
         return false;
     }
+    if (wanted.fewer > 0 && asked->at_step != 0) {
+        snprintf(why_p, size, "--at_step %u is for workers that come: %u would leave",
+                 asked->at_step, wanted.fewer);
+        return false;
+    }
     if (wanted.more > 0) {
-        return add(run, wanted.more, asked->host, answer, why_p, size);
+        return add(run, wanted.more, asked, answer, why_p, size);
     }
     remove_some(run, wanted.fewer, asked->grace_s, answer);
     return true;
@@ -125,8 +162,8 @@ scale_workers_answer(struct run *run, const char *line)
 {
     struct asked asked;
 
-    if (sscanf(line, "scale workers %c %u %u %255s\n", &asked.ask.sign, &asked.ask.number,
-               &asked.grace_s, asked.host) != 4) {
+    if (sscanf(line, "scale workers %c %u %u %u %255s\n", &asked.ask.sign, &asked.ask.number,
+               &asked.grace_s, &asked.at_step, asked.host) != 5) {
         return NULL;
     }
     return scale_answer(run, change, &asked);

@@ -10,8 +10,8 @@
 
 /*
  * What a line to the control socket gets, to be freed; NULL: it is none of these.
- *   "scale workers SIGN NUMBER GRACE_S HOST": "done" and a line for each worker; or "refused" and one with the
- *   reason. SIGN is +, - or =; HOST is - if it was not said.
+ *   "scale workers SIGN NUMBER GRACE_S STEP HOST": "done" and a line for each worker; or "refused" and one with
+ *   the reason. SIGN is +, - or =; STEP is that of --at_step, HOST the machine: 0 and - if they were not said.
  */
 char *scale_workers_answer(struct run *run, const char *line);
 
