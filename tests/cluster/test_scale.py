@@ -60,6 +60,7 @@ def test_a_job_grows_and_shrinks(start):
     assert began["worker0"] is None and 20 < began["worker2"] <= began["worker3"] < 30
     told = scale(job, "--workers", 3)
     assert (told.returncode, told.stdout) == (0, "worker3 is asked to leave, by SIGTERM, in 30 s\n"), told.stderr
+    assert processes(job)["worker3"]["state"] == "running"
     open_gate(job, 200)
     assert job.wait(60) == 0, job.stderr()
     left = re.search(r"\[worker3\] leaves before step (\d+)", job.stdout())
@@ -70,6 +71,7 @@ def test_a_job_grows_and_shrinks(start):
     assert "2 workers joined on the way, 1 was asked to leave" in said
     ended = {process["name"]: process for process in result(job)["processes"]}
     assert ended["worker3"]["counts_until"] == int(left[1]) + 1 and ended["worker3"]["code"] == 0
+    assert [ended[f"worker{rank}"]["state"] for rank in (2, 3)] == ["done", "left"]
     hashes = re.findall(r"\[worker[01]\] values (\w+)", job.stdout())
     assert len(hashes) == 2 and len(set(hashes)) == 1
 
@@ -128,6 +130,7 @@ def test_one_that_does_not_leave_is_killed(start):
     job.wait_for_output("holding", 2)
     assert scale(job, "--workers=-1", "--grace", 1).returncode == 0
     wait_for(lambda: processes(job)["worker2"]["signal"] == 9, 60, "worker 2 is killed")
+    assert processes(job)["worker2"]["state"] == "left"  # nobody wants it back
     open_gate(job, 200)
     assert job.wait(60) == 0, job.stderr()
 

@@ -100,8 +100,9 @@ process_state(const struct run *run, uint32_t slot)
     if (state->asked) {
         return "stopped";
     }
-    if (state->has_left) {
-        return "left"; /* it was asked to, and had nothing any more */
+    if (state->has_left ||
+        (state->is_leaving && role_of_slot(slot, run->plan->servers) == LAUNCH_WORKER)) {
+        return "left"; /* it was asked to; a server had nothing any more */
     }
     return process->error != 0 || state->code != 0 || state->signal != 0 ? "failed" : "done";
 }
