@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a checkpoint costs: the steps of a job while one is written, beside the same job's steps without.
 
-    bench/checkpoints.py [--mib 1024] [--seconds 60] [--pairs 2] [--every 60s] [--directory DIR]
+    bench/checkpoints.py [--mib 1024] [--seconds 60] [--pairs 2] [--every 60s] [--alone] [--directory DIR]
 
 One worker, one server, one table of sgd of which every chunk changes in every step. Each pair is a job without
 checkpoints and one with; the order changes from pair to pair. Steps count as "during" that overlap a checkpoint,
-from the master's begin to its commit. The files go to DIR (default: a new one below the current one) and are removed.
+from the master's begin to its commit. What a checkpoint takes from training is the time by which these steps are longer
+than the median of the others in the same job. The files go to DIR (default: a new one below the current one) and are removed.
 """
 
 import argparse
@@ -131,13 +132,14 @@ def main():
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--pairs", type=int, default=2)
     parser.add_argument("--every", default="60s")
+    parser.add_argument("--alone", action="store_true", help="no jobs without checkpoints")
     parser.add_argument("--directory")
     args = parser.parse_args()
     work = pathlib.Path(tempfile.mkdtemp(prefix="checkpoints-", dir=args.directory or "."))
-    without, during, cost, rates = [], [], [], {False: [], True: []}
+    without, during, cost, taken, rates = [], [], [], [], {False: [], True: []}
     try:
         for pair in range(args.pairs):
-            for checkpointed in ((False, True) if pair % 2 == 0 else (True, False)):
+            for checkpointed in (True,) if args.alone else (False, True) if pair % 2 == 0 else (True, False):
                 told = run(args, work.resolve() / f"{pair}{checkpointed:d}", checkpointed)
                 times = [b - a for a, b in told["steps"]]
                 hit = [any(a < end and b > begin for begin, end in told["spans"]) for a, b in told["steps"]]
@@ -145,6 +147,8 @@ def main():
                 without += [t for t, is_hit in zip(times, hit) if not is_hit]
                 if checkpointed and told["spans"]:
                     cost.append(dict(told, gigabytes=len(told["spans"]) * args.mib / 953.67))
+                    usual = statistics.median([t for t, is_hit in zip(times, hit) if not is_hit])
+                    taken.append(sum(t - usual for t, is_hit in zip(times, hit) if is_hit) / len(told["spans"]))
                 rates[checkpointed].append(len(times) / sum(times))
                 print(f"pair {pair + 1}, {'with' if checkpointed else 'without'}: {len(times)} steps, "
                       f"median {1000 * statistics.median(times):.0f} ms, longest {1000 * max(times):.0f} ms, "
@@ -163,6 +167,10 @@ def main():
         print(f"steps: without {1000 * statistics.median(without):.0f} ms, during a checkpoint {1000 * statistics.median(during):.0f} ms "
               f"({statistics.median(during) / statistics.median(without):.2f} times), "
               f"longest {1000 * max(without):.0f} and {1000 * max(during):.0f} ms")
+    if taken:
+        print(f"a checkpoint takes {statistics.mean(taken):.2f} s from training: {100 * statistics.mean(taken) / 60:.1f} % with one every 60 s")
+    if args.alone:
+        return
     print(f"steps per second: without {statistics.mean(rates[False]):.3f}, with {statistics.mean(rates[True]):.3f} "
           f"({100 * (1 - statistics.mean(rates[True]) / statistics.mean(rates[False])):.1f} % fewer)")
 
