@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "copies.h"
 #include "master/master.h"
+#include "resume.h"
 #include "saves.h"
 #include "scale.h"
 #include "server/lane.h"
@@ -270,6 +271,7 @@ start_master(struct job *job)
     host->node->settle = master_settle;
     host->node->owner = host;
     config.disk = job->saves != NULL ? saves_master(job->saves, host->node) : NULL;
+    config.resumed = resume_checkpoint(job->resume);
     psi_assert(master_create(&host->node->env, &config, &host->log, &host->master, &err) == PSD_OK);
     if (config.heeds) {
         sim_at(job->sim, job->sim->now_ns + job->sim->now_ns % 50 * SIM_MS, remind, job, life);
@@ -520,6 +522,7 @@ start_lane(struct job *job, uint32_t server, uint32_t index, bool is_standby)
         .checksum = job->plan.checksum,
         .lends = host->node->host != 0,
         .disk = job->saves != NULL ? saves_lane(job->saves, host->node) : NULL,
+        .source = resume_source(job->resume),
         .snapshot_bytes = job->plan.snapshot_bytes,
     };
 
@@ -822,6 +825,8 @@ job_start(struct job *job, struct sim *sim, const struct plan *plan)
     if (plan->checkpoint_steps > 0 || plan->checkpoint_ms > 0) {
         job->saves = saves_create(job);
     }
+    job->resume = resume_create(&job->plan);
+    sim->counters.resumed += job->resume != NULL;
     start_master(job);
     for (uint32_t server = 0; server < plan->servers; server++) {
         start_lanes(job, server);
@@ -885,6 +890,7 @@ job_stop(struct job *job)
     if (job->saves != NULL) {
         saves_destroy(job->saves);
     }
+    resume_destroy(job->resume);
     net_fini(&job->net);
     model_destroy(job->model);
 }

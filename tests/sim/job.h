@@ -14,6 +14,7 @@
 struct job;
 struct lane;
 struct master;
+struct resume;
 struct saves;
 struct worker;
 
@@ -58,6 +59,7 @@ struct job {
     struct net net;
     struct plan plan;
     struct model *model;
+    struct resume *resume;                  /* owned; NULL: it does not go on from a checkpoint */
     struct saves *saves;                    /* owned; NULL: no checkpoints */
     struct master_host masters[LIVES_MAX];  /* of all lives */
     struct master_host *master;             /* the last of them */

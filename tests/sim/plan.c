@@ -561,9 +561,36 @@ draw_moves(struct plan *plan, struct rng *rng)
     }
 }
 
+/* Servers can read update tables; the model has none of those without rounds at a step. */
+static bool
+may_resume(const struct plan *plan)
+{
+    bool may = true;
+
+    for (unsigned i = 0; i < plan->table_count; i++) {
+        const struct table_plan *table = &plan->table[i];
+
+        may = may && table->kind == KIND_ROUNDS && table->use == PSD_USE_UPDATE &&
+              table->opened_at == 0 && table->backup == 0;
+    }
+    return may;
+}
+
+/* The job goes on from a checkpoint, as psd_run --resume has it. */
+static void
+draw_resume(struct plan *plan, struct rng *rng)
+{
+    plan->resumes = true;
+    if (plan->load_step == 0) {
+        plan->load_step = rng_between(rng, 1, 5);
+        plan->steps += plan->load_step;
+    }
+}
+
 void
 plan_make(struct plan *plan, uint64_t seed)
 {
+    struct rng resumes = {.state = sim_mix(seed, 34, 35, 36)};
     struct rng asks = {.state = sim_mix(seed, 31, 32, 33)};
     struct rng moves = {.state = sim_mix(seed, 25, 26, 27)};
     struct rng rows = {.state = sim_mix(seed, 28, 29, 30)};
@@ -635,6 +662,9 @@ plan_make(struct plan *plan, uint64_t seed)
     if (may_have_moves(plan) && rng_chance(&moves, 25)) {
         draw_moves(plan, &moves);
     }
+    if (may_resume(plan) && rng_chance(&resumes, 50)) {
+        draw_resume(plan, &resumes);
+    }
     plan->lone_sums = plan->workers == 1 && rng_chance(&alone, 50);
     plan_draw_rows(plan, &rows);
 }
@@ -682,7 +712,8 @@ plan_print(const struct plan *plan)
                plan->threads > 1 ? plan->threads : 1);
     }
     if (plan->load_step > 0) {
-        printf("  loaded at step %llu\n", (unsigned long long)plan->load_step);
+        printf("  %s at step %llu\n", plan->resumes ? "goes on from a checkpoint" : "loaded",
+               (unsigned long long)plan->load_step);
     }
     if (plan_is_elastic(plan)) {
         printf("  begins with %u workers, %u%% leave early, others begin after ms:",
@@ -876,8 +907,9 @@ plan_leaves_at(const struct plan *plan, uint32_t rank)
 {
     const uint64_t drawn = sim_mix(plan->seed, 22, 23, rank);
 
-    return rank > 0 && drawn % 100 < plan->leave_percent ? 1 + drawn / 100 % plan->steps
-                                                         : plan->steps;
+    return rank > 0 && drawn % 100 < plan->leave_percent
+               ? plan->load_step + 1 + drawn / 100 % (plan->steps - plan->load_step)
+               : plan->steps;
 }
 
 bool

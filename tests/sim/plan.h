@@ -115,6 +115,7 @@ struct plan {
     uint64_t checkpoint_ms;    /* ... so often; both 0: never */
     uint64_t snapshot_bytes;   /* for copies of it; 0: any */
     uint64_t load_step;        /* the job goes on from there; 0: it begins anew */
+    bool resumes;              /* ... by a checkpoint that servers read, and no worker loads */
     bool step_adds;
     bool auto_rank;
     uint32_t start_workers; /* the job begins with so many; 0: with all */

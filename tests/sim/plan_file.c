@@ -97,6 +97,7 @@ static const struct field plan_fields[] = {
     PLAN(checkpoint_ms, TYPE_U64),
     PLAN(snapshot_bytes, TYPE_U64),
     PLAN(load_step, TYPE_U64),
+    PLAN(resumes, TYPE_BOOL),
     PLAN(step_adds, TYPE_BOOL),
     PLAN(auto_rank, TYPE_BOOL),
     PLAN(start_workers, TYPE_U32),
@@ -440,6 +441,9 @@ check(const struct reader *reader)
     }
     if (plan->steps == 0 || plan->table_count == 0) {
         return refuse(reader, "%s: none", plan->steps == 0 ? "steps" : "table");
+    }
+    if (plan->resumes && plan->load_step == 0) {
+        return refuse(reader, "resumes: from no load_step");
     }
     if (plan->load_step >= plan->steps) {
         return refuse(reader, "load_step: not below steps");

@@ -51,6 +51,7 @@ struct sim_event {
     X(ops)                                                                                         \
     X(steps)                                                                                       \
     X(saves)                                                                                       \
+    X(resumed)                                                                                     \
     X(checkpoints)                                                                                 \
     X(referred)                                                                                    \
     X(rounds)                                                                                      \

@@ -174,7 +174,7 @@ load_ended(struct worker *worker, const struct record *record, uint64_t step)
 bool
 load_goes_on(struct worker *worker)
 {
-    if (plan_of(worker)->load_step == 0) {
+    if (plan_of(worker)->load_step == 0 || plan_of(worker)->resumes) {
         return false;
     }
     switch (worker->load_stage++) {

@@ -44,7 +44,8 @@ check_join_step(struct worker *worker, unsigned index, uint64_t step)
     const struct plan *plan = plan_of(worker);
     const uint32_t asked = plan->join_step[worker->slot];
 
-    if (asked == 0 || step == 0 || plan->auto_rank || plan->table[index].kind != KIND_ROUNDS ||
+    if (asked == 0 || step == plan->load_step || plan->auto_rank ||
+        plan->table[index].kind != KIND_ROUNDS ||
         !model_awaits(worker->job->model, index, worker->rank)) {
         return;
     }
@@ -83,7 +84,8 @@ train_opened(struct worker *worker, unsigned index, struct psd_table *table)
 void
 train_find_step(struct worker *worker)
 {
-    const bool half_loaded = plan_of(worker)->load_step > 0 && worker->load_stage == 0;
+    const bool loads = plan_of(worker)->load_step > 0 && !plan_of(worker)->resumes;
+    const bool half_loaded = loads && worker->load_stage == 0;
     uint64_t step = UINT64_MAX;
     uint64_t stale = 0;
 
