@@ -42,13 +42,14 @@ def train(state):
             loss = torch.nn.functional.cross_entropy(model(images), labels)
             loss.backward()
             optimizer.step()
+            state.loss = loss.item()
             state.commit()  # here workers come and go
         state.epoch += 1
         if hvd.rank() == 0:
-            print(f"epoch {state.epoch} done: loss {loss.item():.3f}", flush=True)
+            print(f"epoch {state.epoch} done: loss {state.loss:.3f}", flush=True)
 
 
-train(hvd.elastic.TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=0))
+train(hvd.elastic.TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=0, loss=0.0))
 images, labels = draw(1000, 2).tensors
 with torch.no_grad():
     right = (model(images).argmax(1) == labels).float().mean().item()

@@ -24,36 +24,16 @@ def wanted() -> bool:
     return "PSD_CHECKPOINT" in os.environ
 
 
-class Due:
-    """Of one job. Every rank calls it after the same steps."""
+class Giver:
+    """Rank 0's part of checkpoints, written while training goes on."""
 
-    def __init__(self, timeout: float):
-        self._context, self._timeout = poseidon.context(), timeout
-        self._table = poseidon.Table("poseidon.checkpoint", shape=(1,), dtype="float64", use="sum", reduce="sum")
-        self._future: Any = None
-        self._told = 0.0
+    def __init__(self, context: Any, timeout: float):
+        self._context, self._timeout = context, timeout
         self._writer: threading.Thread | None = None
         self._context.before_leaving(self._finish)
 
-    def offer(self) -> None:
-        """Tells the master that steps will come which can be saved; after() does, too, but the first may take long."""
-        if self._context.rank == 0:
-            self._context.checkpoint_due(0)
-
-    def after(self, step: int, epoch_ended: Callable[[], bool] = bool) -> bool:
-        """Whether the state after so many steps is wanted. epoch_ended: asked where the ends of epochs are wanted."""
-        if self._future is not None:
-            self._told = float(self._future.result(self._timeout)[0])
-        mine = np.zeros(1)
-        if self._context.rank == 0:
-            at = self._context.checkpoint_due(step)
-            mine[0] = {CHECKPOINT_NONE: 0.0, CHECKPOINT_EPOCH: _AT_EPOCH}.get(at, float(at))
-        self._future = self._table.push_pull(mine, mine)
-        return epoch_ended() if self._told == _AT_EPOCH else self._told == step
-
     def give(self, step: int, data: bytes) -> None:
-        """Rank 0's part; it is written while training goes on. While a disk still has not taken one that was given up,
-        training does not wait for it: the master asks again."""
+        """While a disk still has not taken one that was given up, training does not wait for it: the master asks again."""
         if self._writer is not None:
             self._writer.join(_PATIENCE_S)
             if self._writer.is_alive():
@@ -73,3 +53,29 @@ class Due:
             self._context.checkpoint_part(step, data)
         except poseidon.Error:
             pass  # the master has been told, and says it; or it was given up, or the job is over
+
+
+class Due(Giver):
+    """Of one job. Every rank calls it after the same steps."""
+
+    def __init__(self, timeout: float):
+        super().__init__(poseidon.context(), timeout)
+        self._table = poseidon.Table("poseidon.checkpoint", shape=(1,), dtype="float64", use="sum", reduce="sum")
+        self._future: Any = None
+        self._told = 0.0
+
+    def offer(self) -> None:
+        """Tells the master that steps will come which can be saved; after() does, too, but the first may take long."""
+        if self._context.rank == 0:
+            self._context.checkpoint_due(0)
+
+    def after(self, step: int, epoch_ended: Callable[[], bool] = bool) -> bool:
+        """Whether the state after so many steps is wanted. epoch_ended: asked where the ends of epochs are wanted."""
+        if self._future is not None:
+            self._told = float(self._future.result(self._timeout)[0])
+        mine = np.zeros(1)
+        if self._context.rank == 0:
+            at = self._context.checkpoint_due(step)
+            mine[0] = {CHECKPOINT_NONE: 0.0, CHECKPOINT_EPOCH: _AT_EPOCH}.get(at, float(at))
+        self._future = self._table.push_pull(mine, mine)
+        return epoch_ended() if self._told == _AT_EPOCH else self._told == step

@@ -2,6 +2,7 @@
 """poseidon.elastic with real processes: workers are killed, started and asked to leave while they train. The script
 elastic/counting.py counts in the sums which samples were in them."""
 
+import os
 import pathlib
 import random
 import re
@@ -14,7 +15,7 @@ import pytest
 
 from conftest import environment
 from elastic_jobs import ended
-from helpers import BRISK, Job, program
+from helpers import BRISK, Job, program, wait_for
 
 HERE = pathlib.Path(__file__).resolve().parent
 COUNTING = HERE / "elastic" / "counting.py"
@@ -99,8 +100,8 @@ def test_the_training_ends_before_one_is_taken_in(elastic_job):
 
 
 def test_all_that_had_the_model_are_gone(elastic_job):
-    """If this fails, a worker that was about to get the model begins without one, waits for ever, or advises what does not help:
-    a checkpoint of psd_run's does not have the model."""
+    """If this fails, a worker that was about to get the model begins without one, waits for ever, or does not say
+    from where training can go on."""
     made = elastic_job(1)
     gate = made.directory / "gate"
     worker = made.begin(COUNTING, "--samples", 300, "--hold", f"5:{gate}", rank=0)
@@ -111,7 +112,7 @@ def test_all_that_had_the_model_are_gone(elastic_job):
     made.kill(worker)
     assert newcomer.wait(60) == 1
     assert "all workers that had the model are gone" in newcomer.output()
-    assert "a file that the script has written" in newcomer.output() and "--resume" not in newcomer.output()
+    assert "from the last checkpoint, if the job was started with --checkpoint DIR (--resume DIR), from a file" in newcomer.output()
 
 
 def test_a_newcomer_with_another_model(elastic_job):
@@ -265,3 +266,93 @@ def test_psd_run_scales_it(tmp_path):
     assert "worker 3 leaves: as it was asked to" in said
     done = re.findall(r"\[worker\d\] (DONE .*)", said)
     assert len(done) == 3 and len(set(done)) == 1 and "seen 3002" in done[0], done
+
+
+def counting(directory, *options, workers=2, arguments=()):
+    return Job(directory, *BRISK, "--workers", workers, "--servers", 1, "--max_workers", 8, "--on_worker_death=continue", *options,
+               "--", sys.executable, COUNTING, "--samples", 1501, "--batch", 7, *arguments, environment=environment(PYTHONHASHSEED="0"))
+
+
+def result_of(job):
+    assert job.wait(90) == 0, job.stdout() + job.stderr()
+    done = re.findall(r"\[worker\d\] (DONE .*)", job.stdout())
+    assert len(set(done)) == 1 and "seen 3002" in done[0], done
+    return done[0]
+
+
+@pytest.mark.parametrize("every", ["10steps", "epoch"])
+def test_all_are_killed_and_the_job_goes_on(tmp_path, every):
+    """If this fails, an elastic job whose processes all die begins anew, or loses samples or counts them twice when it goes on;
+    or it needs as many workers as before."""
+    calm = result_of(counting(tmp_path / "calm"))
+    saved = tmp_path / "saved"
+    gate = tmp_path / "gate"
+    keep = ("--checkpoint", saved, "--checkpoint_every", every)
+    job = counting(tmp_path / "killed", *keep, arguments=("--hold", f"120:{gate}"))
+    job.wait_for_output("holding 120", 2)
+    wait_for(lambda: list(saved.glob("manifest-*")), 30, "a checkpoint is there")
+    job.process.kill()  # and with psd_run all that it has started
+    job.process.wait()
+    job.expect_nothing_left()
+    gate.touch()
+    again = counting(tmp_path / "again", *keep, "--resume", saved)
+    assert result_of(again) == calm  # to the last bit
+    begun = [int(step) for step in re.findall(r"begin epoch \d step (\d+)", again.stdout())]
+    assert 0 < min(begun) <= 120
+    result_of(counting(tmp_path / "more", "--resume", saved, workers=3))
+
+
+def test_the_job_begins_again_by_itself(tmp_path):
+    """If this fails, an elastic job that has lost all its workers is not begun again from its last checkpoint, or counts samples
+    twice."""
+    saved = tmp_path / "saved"
+    job = counting(tmp_path / "job", "--checkpoint", saved, "--checkpoint_every", "10steps", "--restart=on-failure",
+                   "--restart_scope=group", arguments=("--hold", f"120:{tmp_path / 'gate'}"))
+    job.wait_for_output("holding 120", 2)
+    wait_for(lambda: list(saved.glob("manifest-*")), 30, "a checkpoint is there")
+    victims = [job.pid_of(f"worker{rank}") for rank in range(2)]
+    (tmp_path / "gate").touch()
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    result_of(job)
+    begun = [int(step) for step in re.findall(r"begin epoch \d step (\d+)", job.stdout())]
+    assert begun[:2] == [0, 0] and len(begun) == 4 and min(begun[2:]) > 0
+
+
+def test_what_cannot_be_saved_or_gone_on_from(tmp_path):
+    """If this fails, a state that cannot be saved stops training, or nobody is told why there is no checkpoint; or a program goes
+    on from what another one has saved."""
+    script = tmp_path / "script.py"
+    script.write_text("""
+import sys
+import numpy as np
+import poseidon
+from poseidon import elastic
+
+poseidon.init()
+elastic.use([np.zeros(4, np.float32)])
+
+@elastic.run
+def train(state):
+    while state.step < 40:
+        elastic.average([np.ones(4, np.float32)])
+        state.step += 1
+        state.commit()
+
+train(elastic.State(step=0, **{name: np.zeros(2, complex) if name == "odd" else 1 for name in sys.argv[1:]}))
+print("DONE", flush=True)
+""")
+
+    def run(name, *words, options=()):
+        job = Job(tmp_path / name, *BRISK, "--workers", 1, "--servers", 1, "--max_workers", 2, "--on_worker_death=continue", *options,
+                  "--", sys.executable, script, *words, environment=environment())
+        return job.wait(90), job.stdout() + job.stderr()
+
+    saved = tmp_path / "saved"
+    keep = ("--checkpoint", saved, "--checkpoint_every", "10steps")
+    code, said = run("odd", "odd", options=keep)
+    assert code == 0 and "no checkpoints are written: it['values']['odd'] is an array of complex128" in said, said
+    assert not list(saved.glob("manifest-*"))
+    assert run("one", "a", options=keep)[0] == 0
+    code, said = run("other", "b", options=("--resume", saved))
+    assert code != 0 and "the checkpoint has a, step, the state of this program b, step" in said, said

@@ -123,3 +123,37 @@ def test_the_example(tmp_path, secret_file):
     assert newcomer.wait(30) == 0
     right = {float(text) for text in re.findall(r"worker \d: ([\d.]+)% of 1000", job.stdout() + newcomer.output())}
     assert len(right) == 1 and min(right) > 25, job.stdout() + newcomer.output()
+
+
+def test_the_example_goes_on_from_a_checkpoint(tmp_path):
+    """If this fails, the model or the optimizer of an elastic PyTorch job is not in its checkpoints, or not all of it: when all
+    processes were killed it ends with another model than one that was left alone."""
+    example = HERE.parents[1] / "examples" / "pytorch" / "elastic_mnist.py"
+    seeded = tmp_path / "seeded.py"
+    seeded.write_text(f"""
+import runpy, sys, torch
+torch.manual_seed(7)
+sys.path.insert(0, {str(example.parent)!r})
+runpy.run_path({str(example)!r}, run_name="__main__")
+""")
+
+    def train(name, *options):
+        return Job(tmp_path / name, "--workers", 2, "--max_workers", 4, "--on_worker_death=continue", *options, "--",
+                   warm.python("torch"), seeded, "--samples", 640, "--epochs", 20,
+                   environment=environment(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES=""))
+
+    def losses(job):
+        assert job.wait(150) == 0, job.stdout() + job.stderr()
+        return re.findall(r"epoch (\d+) done: (loss [\d.]+)", job.stdout()), re.findall(r"worker \d: (.*) of 1000", job.stdout())
+
+    calm, right = losses(train("calm"))
+    assert len(calm) == 20 and len(right) == 2 and len(set(right)) == 1
+    saved = tmp_path / "saved"
+    keep = ("--checkpoint", saved, "--checkpoint_every", "7steps")
+    job = train("killed", *keep)
+    job.wait_for_output("epoch 5 done", seconds=120)
+    job.process.kill()  # and with psd_run all that it has started
+    job.process.wait()
+    job.expect_nothing_left()
+    again, same = losses(train("again", *keep, "--resume", saved))
+    assert 0 < len(again) < 20 and again == calm[-len(again):] and same == right

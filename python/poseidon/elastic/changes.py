@@ -16,10 +16,11 @@ class Ended(Exception):
 
 
 class StateLost(Error):
-    """Nobody is left who has the model. It was with the workers alone: psd_run's checkpoints do not have it."""
+    """Nobody is left who has the model. It was with the workers alone, and in psd_run's checkpoints, if there are any."""
 
     status = Status.ERR_PEER_LOST
 
 
-BEGIN_AGAIN = ("start the job again. The model was with the workers alone: training goes on from a file that the script has written "
-               "and reads before elastic.run (docs/elastic.md, \"What to know\"), or else from the beginning")
+BEGIN_AGAIN = ("start the job again. The model was with the workers alone: training goes on from the last checkpoint, if the job was "
+               "started with --checkpoint DIR (--resume DIR), from a file that the script has written and reads before elastic.run, or "
+               "else from the beginning (docs/elastic.md, \"What to know\")")

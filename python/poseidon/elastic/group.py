@@ -15,6 +15,7 @@ from typing import Any, Callable
 import numpy as np
 
 from .._errors import InvalidError, LostError, MismatchError, RefusedError, StateError
+from . import saving
 from .bulk import Bulk
 from .changes import BEGIN_AGAIN, HostsUpdatedInterrupt, StateLost
 from .control import FRESH, HAS_STATE, LEAVES, PAYLOAD, TIMEOUT_S, WORDS, Control, Kind, Round, Slot
@@ -38,7 +39,10 @@ class Group:
         self.bulk = Bulk(context, ranks)
         self.wire: Wire | None = None  # when there is something to train
         self.signature = _digest("nothing")  # of what is trained: the same on all workers
-        self.came_late = self.control.table.step > 0  # the others had begun
+        self.resumed = saving.resumed(context)  # what the state is to become first
+        first_step = self.resumed[0] if self.resumed is not None else 0
+        self.came_late = self.control.table.step > first_step  # the others had begun
+        self.saver = saving.saver(context, first_step)
         self.has_state = False
         self.members: tuple[int, ...] = ()  # in order; none before the first sync
         self.sampler: Any = None  # that the next gradients are of
@@ -213,6 +217,12 @@ class Group:
         """All members have come here."""
         if not self.is_alone:
             self.exchange(Kind.REDUCE)
+
+    def resume(self, state: Any) -> None:
+        """The first state of a job that goes on from a checkpoint is what was saved."""
+        if self.resumed is not None and not self.came_late:
+            saving.load(state, self.resumed[1])
+        self.resumed = None
 
     def finish(self) -> None:
         """The training is over: those who ride along need not wait any longer."""

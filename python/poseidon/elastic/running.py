@@ -33,6 +33,7 @@ def run(function: Callable) -> Callable:
                              "hvd.elastic, in the program that does")
         if not isinstance(state, State):
             raise TypeError(f"elastic.run: the first argument of {function.__name__} is a State, not {type(state).__name__}")
+        group.resume(state)
         with _leaving_when_asked(group):
             return _run(group, state, lambda: function(state, *args, **kwargs))
 

@@ -110,6 +110,11 @@ class ElasticSampler:
         """Samples of this epoch that are not done, by number."""
         return np.flatnonzero(~self.done)
 
+    def is_through(self) -> bool:
+        """Nothing of this epoch is left for anybody."""
+        deal = self._deal
+        return bool(self.done.all()) or (self.drop_last and deal is not None and self._counted >= deal.steps)
+
     # ---- what was trained on
 
     def hand_out(self, is_for_training: bool = True) -> None:

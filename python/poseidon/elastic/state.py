@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 from typing import Any, Callable, Iterable
 
-from .. import _codec, _elastic
+from .. import _codec, _elastic, _parts
 from .sampler import ElasticSampler
 
 
@@ -42,6 +42,7 @@ class State:
     from the step that they are at, not from the last commit."""
 
     codec: Any = _codec  # how it travels
+    parts: Any = _parts  # ... and is saved
 
     def __init__(self, **attributes: Any):
         self._reset_callbacks: list[Callable[[], Any]] = []
@@ -79,8 +80,11 @@ class State:
     # ---- in memory
 
     def commit(self) -> None:
-        """Remembers the state, then check_host_updates()."""
+        """Remembers the state, saves it where psd_run --checkpoint wants it now, then check_host_updates()."""
         self.save()
+        group = _elastic.current()
+        if group is not None and group.running and group.saver is not None:
+            group.saver.look(self)
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
@@ -116,12 +120,29 @@ class State:
 
     def pack(self) -> bytes:
         """All of it."""
-        return self.codec.encode({"values": {name: getattr(self, name) for name in self._names},
-                                  "parts": {name: part.pack() for name, part in self._parts.items()}})
+        return self.codec.encode(self.content())
 
     def unpack(self, data: bytes) -> None:
         """Becomes what another worker has packed."""
-        came = self.codec.decode(data)
+        self.become(self.codec.decode(data))
+
+    # ---- what it is made of
+
+    def names(self) -> list[str]:
+        """Of all that it was given."""
+        return [*self._names, *self._parts]
+
+    def things(self) -> list[Any]:
+        """Those that have a state of their own."""
+        return [part.thing for part in self._parts.values()]
+
+    def content(self) -> dict[str, Any]:
+        """All of it, as plain values and arrays."""
+        return {"values": {name: getattr(self, name) for name in self._names},
+                "parts": {name: part.pack() for name, part in self._parts.items()}}
+
+    def become(self, came: dict[str, Any]) -> None:
+        """It becomes what content() was elsewhere."""
         for name, value in came["values"].items():
             setattr(self, name, value)
         for name, part in self._parts.items():

@@ -9,7 +9,7 @@ import torch
 
 from ..._errors import StateError
 from ...elastic.state import State
-from .. import codec
+from .. import codec, parts
 from ..optimizer import is_distributed
 
 
@@ -20,6 +20,7 @@ class TorchState(State):
         TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=0, batch=0)"""
 
     codec = codec
+    parts = parts
 
     def __init__(self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None, **attributes: Any):
         if optimizer is not None and is_distributed(optimizer):
