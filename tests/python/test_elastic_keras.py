@@ -8,7 +8,9 @@ import re
 import pytest
 
 import warm
+from conftest import environment
 from elastic_jobs import ended
+from helpers import Job
 
 SCRIPT = pathlib.Path(__file__).resolve().parent / "horovod" / "keras_elastic.py"
 
@@ -104,3 +106,48 @@ def test_a_loop_with_a_tape(elastic_job):
     gate.touch()
     done = ended([workers[0], newcomer], 180)
     assert len(set(done)) == 1 and done[0].startswith("DONE 2 "), done
+
+
+SAVED = """
+import hashlib
+import sys
+import keras
+import numpy as np
+import poseidon.tensorflow.keras as hvd
+
+hvd.init()
+keras.utils.set_random_seed(1)
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01))
+model.compile(optimizer, "mse")
+samples = np.arange(256, dtype=np.float32).reshape(64, 4) / 100
+
+@hvd.elastic.run
+def train(state):
+    print("begin", state.step, flush=True)
+    while state.step < int(sys.argv[1]):
+        model.train_on_batch(samples, samples[:, :3])
+        state.step += 1
+        state.commit()
+
+train(hvd.elastic.KerasState(model, optimizer, step=0))
+values = b"".join(each.numpy().tobytes() for each in [*model.weights, *optimizer.variables])
+print("DONE", hashlib.sha256(values).hexdigest()[:16], flush=True)
+"""
+
+
+def test_the_state_is_in_checkpoints(tmp_path):
+    """If this fails, a checkpoint of an elastic Keras job lacks some of the model or of its optimizer."""
+    script = tmp_path / "script.py"
+    script.write_text(SAVED)
+
+    def train(name, steps, *options):
+        job = Job(tmp_path / name, "--workers", 1, "--max_workers", 2, "--on_worker_death=continue", *options, "--",
+                  warm.python("tensorflow"), script, steps, environment=environment(CUDA_VISIBLE_DEVICES=""))
+        assert job.wait(150) == 0, job.stdout() + job.stderr()
+        return re.search(r"begin (\d+)", job.stdout())[1], re.search(r"DONE (\w+)", job.stdout())[1]
+
+    begun, calm = train("calm", 30)
+    saved = tmp_path / "saved"
+    train("half", 15, "--checkpoint", saved, "--checkpoint_every", "10steps")
+    assert begun == "0" and train("again", 30, "--resume", saved) == ("10", calm)
