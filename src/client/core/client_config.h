@@ -21,10 +21,10 @@ struct psi_client_config {
     uint32_t window_bytes; /* unanswered pull bytes per lane */
     bool checksum;         /* payload checksums on gradients */
     bool in_time;          /* not into a job that has begun */
-    uint32_t join_step;    /* into one that has: to count from that step on; 0: as early as it can */
-    bool observer;         /* only looks at the table of nodes */
-    bool lends;            /* shares memory with servers on this host */
-    uint64_t host;         /* a guess at who else is on this host: has the same; 0: nobody asks */
+    uint32_t join_step; /* into one that has: to count from that step on; 0: as early as it can */
+    bool observer;      /* only looks at the table of nodes */
+    bool lends;         /* shares memory with servers on this host */
+    uint64_t host;      /* a guess at who else is on this host: has the same; 0: nobody asks */
     const char
         *host_address;     /* where others of this host may connect: "tcp://127.0.0.1:0"; copied */
     uint32_t spin_us;      /* looks so long before it sleeps */
