@@ -10,22 +10,15 @@
 #include "store/sparse/kind.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "shard/bucket.h"
 #include "store/merge.h"
 #include "store/sparse/ahead.h"
+#include "store/sparse/before.h"
+#include "store/sparse/pieces.h"
 #include "store/sparse/sparse.h"
 #include "store/sum.h"
-
-/* Rows as they were before the last round. */
-struct before {
-    uint64_t *ids;
-    uint8_t *rows;
-    uint32_t count;
-    uint32_t capacity;
-};
 
 struct sparse_table {
     struct store store; /* first */
@@ -37,7 +30,9 @@ struct sparse_table {
     struct psi_merge merge;
     struct psi_row_list *lists; /* one for each leaf that there ever were */
     uint32_t list_capacity;
-    uint64_t step;        /* the largest that changed it */
+    uint64_t step; /* the largest that changed it */
+    uint32_t first_bucket;
+    uint32_t end_bucket;
     uint32_t current;     /* the buffer that is as the rows are ... */
     struct before before; /* ... and what the other one has in their place */
 };
@@ -68,8 +63,7 @@ sparse_table_destroy(struct store *store)
     sparse_destroy(table->rows);
     psi_merge_fini(&table->merge);
     free(table->lists);
-    free(table->before.ids);
-    free(table->before.rows);
+    before_fini(&table->before);
     free(table);
 }
 
@@ -101,6 +95,8 @@ sparse_table_create(const struct store_layout *layout, struct store **store_p,
     table->spec = layout->spec;
     table->level = layout->level;
     table->row_bytes = layout->spec->width * psi_dtype_bytes(layout->spec->dtype);
+    table->first_bucket = first;
+    table->end_bucket = end;
     status = sparse_create(&rows, &table->rows, err);
     if (status != PSD_OK) {
         free(table);
@@ -195,47 +191,26 @@ merge(struct sparse_table *table, const struct store_change *change, struct psd_
         const struct leaf *leaf = &change->leaves[i];
         const struct store_rows *rows = leaf->data;
 
-        table->lists[i] = (struct psi_row_list){
-            .rank = leaf->rank, .ids = rows->ids, .rows = rows->rows, .count = rows->count};
+        table->lists[i] = (struct psi_row_list){.rank = leaf->rank,
+                                                .is_sum = leaf->is_sum,
+                                                .ids = rows->ids,
+                                                .rows = rows->rows,
+                                                .count = rows->count};
     }
     return psi_merge_rows(&table->merge, table->spec->dtype, table->spec->width, table->level,
                           table->lists, change->leaf_count, err);
-}
-
-static bool
-reserve_before(struct before *before, size_t row_bytes, size_t count)
-{
-    uint64_t *ids;
-    uint8_t *rows;
-
-    if (count <= before->capacity) {
-        return true;
-    }
-    ids = realloc(before->ids, count * sizeof(*ids));
-    before->ids = ids != NULL ? ids : before->ids;
-    rows = ids != NULL ? realloc(before->rows, count * row_bytes) : NULL;
-    before->rows = rows != NULL ? rows : before->rows;
-    before->capacity = rows != NULL ? (uint32_t)count : before->capacity;
-    return rows != NULL;
 }
 
 /* The rows that are about to change. */
 static psd_status
 keep_before(struct sparse_table *table, struct psd_error *err)
 {
-    struct before *before = &table->before;
-    const size_t count = table->merge.count;
-
-    if (!reserve_before(before, table->row_bytes, count)) {
+    if (!before_keep(&table->before, table->row_bytes, table->rows, table->merge.ids,
+                     table->merge.count)) {
         return psi_fail(err, PSD_ERR_NO_MEMORY,
                         "table %s: no memory to keep %zu rows of the last step", table->spec->name,
-                        count);
+                        table->merge.count);
     }
-    if (count > 0) {
-        memcpy(before->ids, table->merge.ids, count * sizeof(*before->ids));
-        sparse_lookup(table->rows, before->ids, count, before->rows);
-    }
-    before->count = (uint32_t)count;
     return PSD_OK;
 }
 
@@ -250,6 +225,7 @@ change_rows(struct sparse_table *table, const struct store_change *change)
                                          .gradients = table->merge.sums,
                                          .count = table->merge.count,
                                          .is_sum = true,
+                                         .was_checked = change->was_checked,
                                          .divisor = change->divisor,
                                          .update = change->update,
                                          .step = table->step},
@@ -297,24 +273,6 @@ sparse_table_numbers(const struct store *store, const struct store_change *chang
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* Both lists have the same order. */
-static void
-put_before(const struct sparse_table *table, const struct store_rows *asked, uint8_t *rows)
-{
-    const struct before *before = &table->before;
-    uint32_t old = 0;
-
-    for (uint32_t i = 0; i < asked->count && old < before->count; i++) {
-        while (old < before->count && psi_bucket_before(before->ids[old], asked->ids[i])) {
-            old++;
-        }
-        if (old < before->count && before->ids[old] == asked->ids[i]) {
-            memcpy(rows + i * table->row_bytes, before->rows + old * table->row_bytes,
-                   table->row_bytes);
-        }
-    }
-}
-
 static void
 sparse_table_lookup(struct store *store, uint64_t chunk, uint32_t buffer,
                     const struct store_rows *asked, void *rows)
@@ -324,8 +282,52 @@ sparse_table_lookup(struct store *store, uint64_t chunk, uint32_t buffer,
     (void)chunk;
     sparse_lookup(table->rows, asked->ids, asked->count, rows);
     if (buffer != table->current) {
-        put_before(table, asked, rows);
+        before_put(&table->before, table->row_bytes, asked, rows);
     }
+}
+
+/* ---- copies -------------------------------------------------------------------------------- */
+
+static struct store_rows
+sparse_table_merged(const struct store *store)
+{
+    const struct psi_merge *merge = &((const struct sparse_table *)store)->merge;
+
+    return (struct store_rows){
+        .ids = merge->ids, .rows = merge->sums, .count = (uint32_t)merge->count};
+}
+
+static struct piece_source
+piece_source(struct sparse_table *table)
+{
+    return (struct piece_source){
+        .spec = table->spec,
+        .rows = table->rows,
+        .before = &table->before,
+        .row_bytes = table->row_bytes,
+        .first_bucket = table->first_bucket,
+        .end_bucket = table->end_bucket,
+        .step = &table->step,
+    };
+}
+
+static size_t
+sparse_table_piece(struct store *store, struct store_walk *walk, void *to, size_t room)
+{
+    const struct piece_source source = piece_source((struct sparse_table *)store);
+
+    return pieces_next(&source, walk, to, room);
+}
+
+static psd_status
+sparse_table_take(struct store *store, const void *piece, size_t bytes, struct psd_error *err)
+{
+    struct sparse_table *table = (struct sparse_table *)store;
+    const struct piece_source source = piece_source(table);
+    const psd_status status = pieces_take(&source, piece, bytes, err);
+
+    count_bytes(table);
+    return status;
 }
 
 const struct store_ops store_sparse = {
@@ -341,4 +343,7 @@ const struct store_ops store_sparse = {
     .part = no_part,
     .value_loaded = no_value_loaded,
     .lookup = sparse_table_lookup,
+    .merged = sparse_table_merged,
+    .piece = sparse_table_piece,
+    .take = sparse_table_take,
 };

@@ -130,6 +130,7 @@ uint64_t sparse_close_step(struct sparse *store, uint64_t step);
 
 /* The steps before this one were closed when these rows were saved, or where they come from. */
 void sparse_begin_at(struct sparse *store, uint64_t step);
+uint64_t sparse_begins_at(const struct sparse *store);
 
 /* ---- Saving, loading, moving: bucket by bucket ---- */
 
@@ -168,10 +169,18 @@ bool sparse_load(struct sparse *store, const struct sparse_rows *rows);
 /* Forgets the rows of a bucket, and what was counted for admission. */
 void sparse_clear(struct sparse *store, uint32_t bucket);
 
+/* The bucket has been loaded from one that was like this. */
+void sparse_set_bucket_info(struct sparse *store, uint32_t bucket,
+                            const struct sparse_bucket *info);
+
 /* What is counted for admission: *bytes_p of it, *epoch_p its age; NULL: nothing. And back. */
 const uint8_t *sparse_counters(const struct sparse *store, uint32_t bucket, size_t *bytes_p,
                                uint32_t *epoch_p);
 bool sparse_load_counters(struct sparse *store, uint32_t bucket, const uint8_t *counters,
                           size_t bytes, uint32_t epoch);
+
+/* The same for a part of them, from that one on. */
+bool sparse_load_counters_at(struct sparse *store, uint32_t bucket, size_t from,
+                             const uint8_t *counters, size_t bytes, uint32_t epoch);
 
 #endif
