@@ -42,9 +42,7 @@ check_sparse(const struct master *master, const struct psi_spec *spec, struct ps
     if (!psi_spec_is_sparse(spec)) {
         return PSD_OK;
     }
-    if (config->replicas > 0) {
-        lacks = "replicas is 1, and servers keep no copies of sparse tables yet: give --replicas 0";
-    } else if (config->disk != NULL) {
+    if (config->disk != NULL) {
         lacks = "the job has checkpoints, and sparse tables are not in them yet";
     } else if (config->resumed != NULL) {
         lacks = "the job goes on from a checkpoint, and sparse tables are not in it yet";
