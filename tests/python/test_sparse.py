@@ -77,7 +77,7 @@ def test_a_job_goes_on_without_the_dead(run):
 
 
 def test_a_server_that_dies_ends_the_job_by_name(start):
-    """If this fails, rows are lost in silence with their server, or the message tells of a copy that cannot be kept."""
+    """If this fails, rows are lost in silence with their server, or nobody learns that a copy would have kept them."""
     job = start("""
         poseidon.init()
         table = poseidon.SparseTable("words", 4)
@@ -88,7 +88,7 @@ def test_a_server_that_dies_ends_the_job_by_name(start):
     job.wait_for_output("begun", count=2)
     os.kill(job.pid_of("server1"), signal.SIGKILL)
     assert job.wait(60) != 0
-    assert "its part of table words is lost" in job.stderr() and "of a job with sparse tables" in job.stderr()
+    assert "its part of table words is lost" in job.stderr() and "replicas=1" in job.stderr()
 
 
 def test_ids_of_every_kind(run):
@@ -158,10 +158,9 @@ def test_old_rows_make_room(run):
 
 
 def test_a_job_that_cannot_have_them_says_why(run, tmp_path):
-    """If this fails, a job with checkpoints or copies looks as if it kept its sparse tables."""
+    """If this fails, a job with checkpoints looks as if it kept its sparse tables."""
     script = """
         poseidon.init()
         say(attempt(poseidon.SparseTable, "e", 4))
     """
     assert "not in them yet" in run(script, options=("--checkpoint", str(tmp_path), "--checkpoint_every", "100steps"))[0][0]
-    assert "no copies of sparse tables yet" in run(script, name="copies", servers=2, options=("--replicas", "1"))[0][0]
