@@ -49,10 +49,6 @@ check_sparse(const struct master *master, const struct psi_spec *spec, struct ps
     } else if (config->policy == PSI_DEATH_WAIT && evicts(&spec->rows)) {
         lacks = "workers are replaced (on_worker_death wait), and a replacement cannot read rows "
                 "that went in the step before: leave out full oldest, idle_steps and norm_min";
-    } else if (master_may_move(master)) {
-        lacks = "servers may come and go (max_servers), and sparse tables cannot move yet";
-    } else if (master_is_elastic(master)) {
-        lacks = "workers may join this job (max_workers), and cannot join sparse tables yet";
     }
     return lacks == NULL ? PSD_OK
                          : psi_fail(err, PSD_ERR_INVALID, "sparse table %s: %s", spec->name, lacks);

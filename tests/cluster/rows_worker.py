@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker with sparse tables of several kinds, whose rows at the end do not depend on who was killed meanwhile.
 
-`--gate FILE` makes rank 0 wait for that file at the end, so that the job is still there when the last server is killed.
-`--large` keeps one table, large enough that rounds close while a new copy of it is made. Prints a line per step, and a
-SHA-256 of all rows of all tables: a push that is lost, or counts twice, changes it."""
+`--hold STEP:FILE` makes rank 0 wait for that file before the step, or at the end (closing:FILE), so that the job is still
+there when the last server is killed. `--large` keeps one table, large enough that rounds close while a new copy of it is
+made. `--ledger` keeps those alone that count, so that workers may come and go. Prints a line per step, how many rows this
+worker has pushed, how many all have by what the tables say, and a SHA-256 of all rows of all tables: a push that is lost,
+or counts twice, changes it."""
 
 import argparse
 import hashlib
@@ -28,6 +30,9 @@ def tables_of(args):
     """By name; and whose gradients are small integers, which have the same sum in any order."""
     if args.large:
         return [(poseidon.SparseTable("large", 16, rule="adagrad", learning_rate=0.1, init="uniform", init_value=1), False)]
+    if args.ledger:
+        return [(poseidon.SparseTable(f"ledger{number}", 2, rule="add", reduce="sum", staleness=staleness), True)
+                for number, staleness in enumerate((0, 2))]
     rows = dict(init="uniform", init_value=1, seed=3)
     going = {"idle_steps": 7, "sweep_every": 4} if args.going else {}
     return [
@@ -52,7 +57,11 @@ def train_step(tables, step, args):
         future.wait()
 
 
-def wait_at(gate):
+def hold(args, step):
+    path = dict(one.split(":", 1) for one in args.hold).get(str(step))
+    if poseidon.rank() != 0 or path is None:
+        return
+    gate = pathlib.Path(path)
     say("holding")
     deadline = time.monotonic() + 120
     while not gate.exists():
@@ -63,22 +72,34 @@ def wait_at(gate):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=120)
-    parser.add_argument("--gate", type=pathlib.Path)
+    parser.add_argument("--hold", action="append", default=[])
+    parser.add_argument("--leave", default="", help="RANK:STEP: leaves before that step")
+    parser.add_argument("--ledger", action="store_true")
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--going", action="store_true")
     args = parser.parse_args()
     poseidon.init()
     tables = tables_of(args)
-    for step in range(tables[0][0].step, args.steps):
+    first = tables[0][0].step
+    say(f"joined {poseidon.rank()} at {first}")
+    for step in range(first, args.steps):
+        if args.leave == f"{poseidon.rank()}:{step}":
+            say(f"pushed {step - first} times")
+            poseidon.close()
+            return
+        hold(args, step)
         train_step(tables, step, args)
         say(f"step {step}")
+    say(f"pushed {args.steps - first} times")
     poseidon.barrier()
     digest = hashlib.sha256()
-    for table, _ in tables:
-        digest.update(table.lookup(np.arange(LARGE_IDS if args.large else IDS)).wait().tobytes())
+    for table, is_count in tables:
+        rows = table.lookup(np.arange(LARGE_IDS if args.large else IDS)).wait()
+        digest.update(rows.tobytes())
+        if is_count:
+            say(f"{table.name} has {rows[:, 0].sum(dtype=np.float64):.0f}")
     say(f"values {digest.hexdigest()[:40]}")
-    if args.gate is not None and poseidon.rank() == 0:
-        wait_at(args.gate)
+    hold(args, "closing")
     poseidon.close()
 
 

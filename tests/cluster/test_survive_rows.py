@@ -10,7 +10,7 @@ import pytest
 from helpers import BRISK, HERE, digests, result, wait_for
 from test_survive_copies import WAYS, kill_in_turn, wait_until_whole
 
-GATE = ("--gate", "gate")
+GATE = ("--hold", "closing:gate")
 
 
 def train(start, *options, servers=2, name="job", arguments=(), replicas=1):

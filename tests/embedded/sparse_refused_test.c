@@ -105,16 +105,6 @@ test_tables_that_are_refused(void **state)
     bed_finish(bed);
 }
 
-/* In a job that workers may join. */
-static void
-refuse_here(struct worker *worker)
-{
-    psd_table *table;
-
-    CHECK_STATUS(worker, psd_sparse_open(worker->context, SPARSE("e", 4), &table), PSD_ERR_INVALID);
-    CHECK_SAYS(worker, psd_last_error()->text, "cannot join sparse tables yet");
-}
-
 /* Where workers are replaced. */
 static void
 refuse_rows_that_go(struct worker *worker)
@@ -131,12 +121,9 @@ refuse_rows_that_go(struct worker *worker)
 static void
 test_jobs_that_are_refused(void **state)
 {
-    struct bed *bed = bed_start(&(struct bed_config){.workers = 1, .max_workers = 2});
+    struct bed *bed = bed_start(&(struct bed_config){.workers = 1, .policy = PSI_DEATH_WAIT});
 
     (void)state;
-    bed_run(bed, refuse_here, NULL);
-    bed_finish(bed);
-    bed = bed_start(&(struct bed_config){.workers = 1, .policy = PSI_DEATH_WAIT});
     bed_run(bed, refuse_rows_that_go, NULL);
     bed_finish(bed);
 }

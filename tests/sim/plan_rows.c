@@ -94,13 +94,12 @@ plan_initial_rows(const struct plan *plan, unsigned index, uint64_t first, uint6
     free(ids);
 }
 
-/* Not where nobody has a copy of a server that dies, nor where it would be saved, or joined. */
+/* Not where nobody has a copy of a server that dies, nor where it would be saved. */
 static bool
 may_have_rows(const struct plan *plan)
 {
     return (plan->replicas > 0 || plan->faults.server_lives == 0) && plan->checkpoint_steps == 0 &&
-           plan->checkpoint_ms == 0 && plan->save_every == 0 && plan->load_step == 0 &&
-           plan->max_servers == 0 && !plan_is_elastic(plan);
+           plan->checkpoint_ms == 0 && plan->save_every == 0 && plan->load_step == 0;
 }
 
 static void
