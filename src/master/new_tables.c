@@ -26,12 +26,6 @@ check_resumed(const struct master *master, const struct psi_spec *spec, struct p
     return psi_checkpoint_fits(master->config.resumed, spec, err);
 }
 
-static bool
-evicts(const struct psi_row_policy *rows)
-{
-    return rows->full == PSI_FULL_OLDEST || rows->idle_steps > 0 || rows->norm_min > 0;
-}
-
 /* What sparse tables cannot do yet. */
 static psd_status
 check_sparse(const struct master *master, const struct psi_spec *spec, struct psd_error *err)
@@ -46,9 +40,6 @@ check_sparse(const struct master *master, const struct psi_spec *spec, struct ps
         lacks = "the job has checkpoints, and sparse tables are not in them yet";
     } else if (config->resumed != NULL) {
         lacks = "the job goes on from a checkpoint, and sparse tables are not in it yet";
-    } else if (config->policy == PSI_DEATH_WAIT && evicts(&spec->rows)) {
-        lacks = "workers are replaced (on_worker_death wait), and a replacement cannot read rows "
-                "that went in the step before: leave out full oldest, idle_steps and norm_min";
     }
     return lacks == NULL ? PSD_OK
                          : psi_fail(err, PSD_ERR_INVALID, "sparse table %s: %s", spec->name, lacks);

@@ -116,6 +116,8 @@ make_sparse(const struct plan *plan, struct table_plan *table, struct rng *rng)
     rows = table->kind == KIND_ROUNDS ? rng_between(rng, 1, 30)
                                       : (slots + table->width - 1) / table->width;
     table->count = (uint64_t)table->places * rows * table->width;
+    table->idle =
+        table->kind == KIND_ROUNDS && rng_chance(rng, 40) ? (uint32_t)rng_between(rng, 1, 4) : 0;
     table->dtype = PSD_F32;
     table->ranges = false;
     if (table->rule.rule == PSD_RULE_MOMENTUM) { /* which moves rows that nobody touches */

@@ -29,6 +29,9 @@ bool before_reserve(struct before *before, size_t row_bytes, size_t count);
 bool before_keep(struct before *before, size_t row_bytes, struct sparse *rows, const uint64_t *ids,
                  size_t count);
 
+/* Keeps those that went, too, unless they are there. False: there is no memory. */
+bool before_add(struct before *before, size_t row_bytes, const struct sparse_gone *gone);
+
 /* Writes those that were asked for over what is in `rows`. */
 void before_put(const struct before *before, size_t row_bytes, const struct store_rows *asked,
                 uint8_t *rows);

@@ -33,8 +33,9 @@ struct sparse_table {
     uint64_t step; /* the largest that changed it */
     uint32_t first_bucket;
     uint32_t end_bucket;
-    uint32_t current;     /* the buffer that is as the rows are ... */
-    struct before before; /* ... and what the other one has in their place */
+    uint32_t current;        /* the buffer that is as the rows are ... */
+    struct before before;    /* ... and what the other one has in their place */
+    struct sparse_gone gone; /* ... of those that the last change has made go */
 };
 
 static uint64_t
@@ -50,8 +51,9 @@ count_bytes(struct sparse_table *table)
     struct sparse_memory memory;
 
     sparse_memory(table->rows, &memory);
-    table->store.bytes = sizeof(*table) + memory.total_bytes + table->merge.bytes +
-                         table->before.capacity * (table->row_bytes + sizeof(uint64_t));
+    table->store.bytes =
+        sizeof(*table) + memory.total_bytes + table->merge.bytes +
+        (table->before.capacity + table->gone.capacity) * (table->row_bytes + sizeof(uint64_t));
 }
 
 static void
@@ -64,6 +66,7 @@ sparse_table_destroy(struct store *store)
     psi_merge_fini(&table->merge);
     free(table->lists);
     before_fini(&table->before);
+    sparse_gone_fini(&table->gone);
     free(table);
 }
 
@@ -201,17 +204,34 @@ merge(struct sparse_table *table, const struct store_change *change, struct psd_
                           table->lists, change->leaf_count, err);
 }
 
-/* The rows that are about to change. */
+static psd_status
+no_memory_before(const struct sparse_table *table, struct psd_error *err)
+{
+    return psi_fail(err, PSD_ERR_NO_MEMORY,
+                    "table %s: no memory to keep %zu rows of the last step, and %zu that went",
+                    table->spec->name, table->merge.count, table->gone.count);
+}
+
+/* The rows that are about to change; those that go will be told of. */
 static psd_status
 keep_before(struct sparse_table *table, struct psd_error *err)
 {
     if (!before_keep(&table->before, table->row_bytes, table->rows, table->merge.ids,
                      table->merge.count)) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY,
-                        "table %s: no memory to keep %zu rows of the last step", table->spec->name,
-                        table->merge.count);
+        return no_memory_before(table, err);
     }
+    table->gone.count = 0;
+    sparse_keep_gone(table->rows, &table->gone);
     return PSD_OK;
+}
+
+static psd_status
+keep_gone(struct sparse_table *table, struct psd_error *err)
+{
+    sparse_keep_gone(table->rows, NULL);
+    return !table->gone.has_failed && before_add(&table->before, table->row_bytes, &table->gone)
+               ? PSD_OK
+               : no_memory_before(table, err);
 }
 
 static int64_t
@@ -254,6 +274,10 @@ sparse_table_apply(struct store *store, uint64_t chunk, const struct store_chang
         return STORE_NO_ROOM;
     }
     result = change_rows(table, change);
+    if (change->from != change->to && keep_gone(table, &change->trouble->why) != PSD_OK &&
+        result == STORE_OK) {
+        result = STORE_NO_ROOM;
+    }
     table->current = change->to;
     count_bytes(table);
     ahead_note(table->ahead);

@@ -255,6 +255,8 @@ test_the_same_rows_go(void **state)
 {
     (void)state;
     copy_both_ways(&(struct psd_sparse_args){.dtype = PSD_F32, .idle_steps = 3, .sweep_every = 2});
+    copy_both_ways(&(struct psd_sparse_args){
+        .dtype = PSD_F32, .capacity_rows = 1024, .full = PSD_FULL_OLDEST});
     copy_both_ways(&(struct psd_sparse_args){.dtype = PSD_F32, .norm_min = 0.9, .sweep_every = 5});
 }
 

@@ -124,6 +124,19 @@ void sparse_apply(struct sparse *store, const struct sparse_change *change,
 /* Says which bound refuses rows: table, rows, bytes and the setting that moves it. */
 psd_status sparse_refusal(const struct sparse *store, struct psd_error *err);
 
+/* Rows that went. Zeroed: none. */
+struct sparse_gone {
+    uint64_t *ids;
+    uint8_t *rows; /* in the table's type, as they were last */
+    size_t count;
+    size_t capacity;
+    bool has_failed; /* there was no memory for one */
+};
+
+/* From now on rows that go are added to it; NULL: they are not. It outlives that. */
+void sparse_keep_gone(struct sparse *store, struct sparse_gone *gone);
+void sparse_gone_fini(struct sparse_gone *gone);
+
 /* Step `step` is closed: rows that are idle or small go, in the buckets whose turn it is. Steps
  * that were left out are made up for. Returns how many went. */
 uint64_t sparse_close_step(struct sparse *store, uint64_t step);
