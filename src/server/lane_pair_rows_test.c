@@ -299,6 +299,30 @@ test_a_list_in_parts(void **state)
     stop(&two);
 }
 
+/* If this fails, workers that push and wait for nobody, and a copy that takes nothing, fill the server's
+ * memory. */
+static void
+test_a_copy_that_takes_nothing_is_given_up(void **state)
+{
+    enum { WIDTH = 4096, ROWS = 400, PUSHES = 30 };
+    struct two two = pair_up(lane_bed_start_surviving(2));
+    const struct pair *pair;
+    uint64_t step = 0;
+
+    (void)state;
+    settle(&two);
+    open_rows(two.owner, WIDTH, PSD_STALENESS_UNBOUNDED);
+    settle(&two);
+    pair = two.owner->lane->pair;
+    while (!pair->is_broken && step < PUSHES) {
+        push(two.owner, 0, step++, 0, ROWS);
+    }
+    assert_true(step > 10); /* a healthy worker may have as many */
+    assert_true(pair->is_broken);
+    assert_non_null(strstr(pair->reason, "MiB behind"));
+    stop(&two);
+}
+
 /* Says it to the copy as if the owner did. */
 static void
 say_change(struct two *two, const struct psi_change *change, size_t bytes, const uint64_t *ids)
@@ -386,6 +410,7 @@ main(void)
         cmocka_unit_test(test_pushes_without_rounds),
         cmocka_unit_test(test_a_copy_joins_while_rounds_close),
         cmocka_unit_test(test_a_list_in_parts),
+        cmocka_unit_test(test_a_copy_that_takes_nothing_is_given_up),
         cmocka_unit_test(test_a_list_that_is_none),
         cmocka_unit_test(test_what_was_loaded_goes_in_pieces),
     };

@@ -118,17 +118,21 @@ tell_parts(struct lane *lane, struct chunk *chunk, const struct closed_round *ro
     return true;
 }
 
+/* Workers that keep to their windows do not have so many pushes that are not answered. */
+static bool
+is_too_much(const struct lane *lane, const struct chunk *chunk)
+{
+    return chunk->copy.mode == COPY_PAIRED && !psi_spec_synchronous(&chunk->table->spec) &&
+           lane->pair->bytes > lane->pool.bytes_max + TIMES * lane->pair->slots.bytes;
+}
+
 void
 pair_rows_changed(struct lane *lane, struct chunk *chunk, const struct closed_round *round)
 {
     if (!tell_parts(lane, chunk, round)) {
         pair_break(lane, "no memory to tell it of table %s", chunk->table->spec.name);
-    }
-    if (!psi_spec_synchronous(&chunk->table->spec) && pair_rows_wait(lane->pair) &&
-        chunk->copy.mode == COPY_PAIRED) {
-        /* What workers have not been answered may be so much, and no more. */
-        pair_break(lane, "it is %zu MiB behind with table %s", (size_t)(lane->pair->bytes >> 20),
-                   chunk->table->spec.name);
+    } else if (is_too_much(lane, chunk)) {
+        pair_break(lane, "it is %zu MiB behind", (size_t)(lane->pair->bytes >> 20));
     }
 }
 

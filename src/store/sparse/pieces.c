@@ -142,7 +142,7 @@ write_bucket(struct writing *writing)
     const bool is_new = !walk->is_within;
     const size_t whole = rows_bytes(writing, info.rows) + sizeof(struct piece_section) + bytes;
 
-    if (is_new && info.changed == 0 && info.removed == 0 && counters == NULL) {
+    if (is_new && info.rows == 0 && info.changed == 0 && info.removed == 0 && counters == NULL) {
         return true; /* nobody has pushed any of it */
     }
     if (is_new && !writing->is_empty && !fits(writing, whole + 8)) {
