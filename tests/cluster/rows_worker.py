@@ -3,13 +3,15 @@
 
 `--hold STEP:FILE` makes rank 0 wait for that file before the step, or at the end (closing:FILE), so that the job is still
 there when the last server is killed. `--large` keeps one table, large enough that rounds close while a new copy of it is
-made. `--ledger` keeps those alone that count, so that workers may come and go. Prints a line per step, how many rows this
+made. `--die RANK:STEP` keeps rows that go, and kills that rank. `--ledger` keeps those alone that count, so that workers may come and go. Prints a line per step, how many rows this
 worker has pushed, how many all have by what the tables say, and a SHA-256 of all rows of all tables: a push that is lost,
 or counts twice, changes it."""
 
 import argparse
 import hashlib
+import os
 import pathlib
+import signal
 import sys
 import time
 
@@ -34,9 +36,11 @@ def tables_of(args):
         return [(poseidon.SparseTable(f"ledger{number}", 2, rule="add", reduce="sum", staleness=staleness), True)
                 for number, staleness in enumerate((0, 2))]
     rows = dict(init="uniform", init_value=1, seed=3)
-    going = {"idle_steps": 7, "sweep_every": 4} if args.going else {}
+    if args.die:  # a replacement knows the steps of tables with rounds
+        return [(poseidon.SparseTable("idle", 8, rule="adagrad", learning_rate=0.1, idle_steps=7, sweep_every=2, **rows), False),
+                (poseidon.SparseTable("admitted", 3, rule="adam", admit_after=3, **rows), False)]
     return [
-        (poseidon.SparseTable("adagrad", 8, rule="adagrad", learning_rate=0.1, **rows, **going), False),
+        (poseidon.SparseTable("adagrad", 8, rule="adagrad", learning_rate=0.1, **rows), False),
         (poseidon.SparseTable("adam", 3, "float16", rule="adam", learning_rate=0.01, admit_after=3, **rows), False),
         (poseidon.SparseTable("stale", 2, rule="add", reduce="sum", staleness=2), True),
         (poseidon.SparseTable("async", 2, rule="add", reduce="sum", staleness=None), True),
@@ -53,6 +57,8 @@ def train_step(tables, step, args):
         else:
             gradients = (draw.standard_normal((ids.size, table.width)) + table.lookup(ids).wait()).astype(table.dtype)
         futures.append(table.push(ids, gradients))
+    if args.die == f"{poseidon.rank()}:{step}" and poseidon.context().incarnation == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
     for future in futures:
         future.wait()
 
@@ -76,7 +82,7 @@ def main():
     parser.add_argument("--leave", default="", help="RANK:STEP: leaves before that step")
     parser.add_argument("--ledger", action="store_true")
     parser.add_argument("--large", action="store_true")
-    parser.add_argument("--going", action="store_true")
+    parser.add_argument("--die", default="", help="RANK:STEP: is killed in its first life, in the middle of that step")
     args = parser.parse_args()
     poseidon.init()
     tables = tables_of(args)

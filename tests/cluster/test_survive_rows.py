@@ -60,3 +60,21 @@ def test_server_and_master_killed_together(start):
     (job.directory / "gate").touch()
     assert job.wait(60) == 0, job.stdout() + job.stderr() + job.log("master").decode()
     assert digests(job) == expected
+
+
+def test_a_worker_and_then_a_server_killed(start):
+    """If this fails, a replacement does not see the rows of the step that it repeats, or those that went with it, once their
+    server is dead, too."""
+    arguments = ("--die", "none", "--steps", 60)
+    expected = calm_digests(start, arguments=arguments)
+    job = train(start, "--on_worker_death=wait", arguments=("--die", "1:40", "--steps", 60, "--hold", "30:gate", "--hold", "closing:gate2"))
+    job.wait_for_output("holding")
+    wait_until_whole(job, 2)
+    (job.directory / "gate").touch()
+    wait_for(lambda: "MEMBER-LOST worker 1" in job.log("master").decode() or job.process.poll() is not None, 60, "worker 1 is dead")
+    os.kill(job.pid_of("server0"), signal.SIGKILL)
+    job.wait_for_output("holding", 2, seconds=60)
+    (job.directory / "gate2").touch()
+    assert job.wait(60) == 0, job.stdout() + job.stderr() + job.log("master").decode()
+    assert digests(job) == expected
+    assert [one["process"] for one in result(job)["failovers"]] == ["server0"]
