@@ -107,11 +107,11 @@ take_before(const struct reading *reading, const struct piece_section *section, 
                         reading->source->spec->name, section->count);
     }
     before->count = kept + section->count;
-    if (section->count > 0) {
-        memcpy(before->ids + kept, reading->at, ids_bytes);
-        memcpy(before->rows + kept * row_bytes, reading->at + ids_bytes,
-               section->count * row_bytes);
+    if (section->count == 0) {
+        return PSD_OK;
     }
+    memcpy(before->ids + kept, reading->at, ids_bytes);
+    memcpy(before->rows + kept * row_bytes, reading->at + ids_bytes, section->count * row_bytes);
     return check_list(reading, section, before->ids + kept);
 }
 
