@@ -351,6 +351,7 @@ sparse_table_take(struct store *store, const void *piece, size_t bytes, struct p
     const psd_status status = pieces_take(&source, piece, bytes, err);
 
     count_bytes(table);
+    ahead_note(table->ahead);
     return status;
 }
 
