@@ -45,6 +45,20 @@ check_again(struct store *store)
     free(again);
 }
 
+/* It says with which step the table was changed last. */
+static void
+check_older(struct store *store, uint8_t *piece, size_t bytes)
+{
+    uint64_t step;
+    struct psd_error err;
+
+    memcpy(&step, piece, sizeof(step));
+    if (step > 0) {
+        memset(piece, 0, sizeof(step));
+        psi_assert(store->ops->take(store, piece, bytes, &err) == PSD_ERR_PROTOCOL);
+    }
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -62,6 +76,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(piece, data + 1, size - 1);
     if (store->ops->take(store, piece, size - 1, &err) == PSD_OK) {
         check_again(store);
+        check_older(store, piece, size - 1);
     } else {
         psi_assert(err.status == PSD_ERR_PROTOCOL || err.status == PSD_ERR_TOO_BIG);
     }
