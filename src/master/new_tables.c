@@ -26,12 +26,6 @@ check_resumed(const struct master *master, const struct psi_spec *spec, struct p
     return psi_checkpoint_fits(master->config.resumed, spec, err);
 }
 
-static bool
-evicts(const struct psi_row_policy *rows)
-{
-    return rows->full == PSI_FULL_OLDEST || rows->idle_steps > 0 || rows->norm_min > 0;
-}
-
 /* What sparse tables cannot do yet. */
 static psd_status
 check_sparse(const struct master *master, const struct psi_spec *spec, struct psd_error *err)
@@ -42,19 +36,16 @@ check_sparse(const struct master *master, const struct psi_spec *spec, struct ps
     if (!psi_spec_is_sparse(spec)) {
         return PSD_OK;
     }
-    if (config->replicas > 0) {
-        lacks = "replicas is 1, and servers keep no copies of sparse tables yet: give --replicas 0";
+    if (spec->use == PSD_USE_SUM && config->replicas > 0) {
+        lacks = "replicas is 1, and servers keep no copies of sums of rows: give --replicas 0";
+    } else if (spec->use == PSD_USE_SUM && master_may_move(master)) {
+        lacks = "servers may come and go (max_servers), and sums of rows cannot move yet";
+    } else if (spec->use == PSD_USE_SUM && master_is_elastic(master)) {
+        lacks = "workers may join this job (max_workers), and cannot join sums of rows yet";
     } else if (config->disk != NULL && spec->use == PSD_USE_UPDATE) {
         lacks = "the job has checkpoints, and sparse tables are not in them yet";
     } else if (config->resumed != NULL && spec->use == PSD_USE_UPDATE) {
         lacks = "the job goes on from a checkpoint, and sparse tables are not in it yet";
-    } else if (config->policy == PSI_DEATH_WAIT && evicts(&spec->rows)) {
-        lacks = "workers are replaced (on_worker_death wait), and a replacement cannot read rows "
-                "that went in the step before: leave out full oldest, idle_steps and norm_min";
-    } else if (master_may_move(master)) {
-        lacks = "servers may come and go (max_servers), and sparse tables cannot move yet";
-    } else if (master_is_elastic(master)) {
-        lacks = "workers may join this job (max_workers), and cannot join sparse tables yet";
     }
     return lacks == NULL ? PSD_OK
                          : psi_fail(err, PSD_ERR_INVALID, "sparse table %s: %s", spec->name, lacks);

@@ -105,8 +105,6 @@ tell_what_saves(const struct master *master, const struct member *lane, char *te
 {
     if (master->config.replicas > 0) {
         tell_copy(master, lane, text_p, size);
-    } else if (master_has_sparse(master)) {
-        snprintf(text_p, size, " (no copy can be kept of a job with sparse tables)");
     } else if (master->config.server_wait_ms == 0) {
         snprintf(text_p, size, " (no copy can be kept with sum_failover=off)");
     } else if (master->config.servers > 1) {

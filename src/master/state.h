@@ -755,7 +755,6 @@ psd_status master_on_table_open(struct session *session, const void *body, size_
                                 struct psd_error *err);
 /* The name of a table that workers could not make anew if a server died; NULL: there is none. */
 const char *master_tables_frail(const struct master *master);
-bool master_has_sparse(const struct master *master); /* of which no copy can be kept */
 
 /* Tells workers of tables that all lanes have, if they would ask the right ones. */
 void master_tables_look(struct master *master);

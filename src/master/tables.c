@@ -475,18 +475,6 @@ master_tables_frail(const struct master *master)
     return NULL;
 }
 
-bool
-master_has_sparse(const struct master *master)
-{
-    for (uint32_t id = 0; id < master->tables; id++) {
-        if (master->table[id]->state != TABLE_DROPPED &&
-            psi_spec_is_sparse(&master->table[id]->spec)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 void
 master_tables_lose(struct master *master, uint32_t first_place, uint32_t places)
 {

@@ -36,9 +36,10 @@ struct lane_config {
     uint64_t memory_max;        /* bytes for tables */
     struct lane_budget *budget; /* (optional) outlives the lane */
     uint64_t pool_bytes;        /* bytes for gradients waiting for their round */
-    uint64_t copy_bytes;        /* bytes for sums on their way to its copy; 0: 8 MiB */
-    uint32_t rows_part_bytes;   /* of a sum of rows in one answer; 0: as many as a frame holds */
-    uint32_t start_timeout_ms;  /* for the master to be found */
+    uint64_t copy_bytes;       /* bytes for sums on their way to its copy, and by this all bounds of
+                                     what is; 0: 8 MiB */
+    uint32_t rows_part_bytes;  /* of a sum of rows in one answer; 0: as many as a frame holds */
+    uint32_t start_timeout_ms; /* for the master to be found */
     enum kernel_level kernel;
     uint64_t (*cpu_ns)(void);            /* what its thread has used (optional): metrics */
     const struct psi_resident *resident; /* (optional) that of its process; outlives the lane */

@@ -32,6 +32,7 @@ static void
 free_mirror(struct lane *lane)
 {
     free(lane->mirror->view);
+    mirror_rows_free(&lane->mirror->rows);
     free(lane->mirror);
     lane->mirror = NULL;
 }

@@ -52,11 +52,12 @@ check_numbers(const struct chunk *chunk, const struct psi_change *change, size_t
 }
 
 static psd_status
-update(struct lane *lane, struct chunk *chunk, const struct psi_change *change,
-       const uint8_t *numbers, struct psd_error *err)
+update(struct lane *lane, struct chunk *chunk, const struct psi_change *change, const void *numbers,
+       struct psd_error *err)
 {
     const struct table *table = chunk->table;
     const struct leaf leaf = {.rank = 0, .is_sum = change->is_real, .data = numbers};
+    struct store_trouble trouble;
     const uint32_t to = table->retain ? 1 - chunk->current : chunk->current;
     const struct store_change store_change = {
         .leaves = &leaf,
@@ -64,9 +65,11 @@ update(struct lane *lane, struct chunk *chunk, const struct psi_change *change,
         .divisor =
             table->spec.reduce == PSD_REDUCE_MEAN && change->gradients > 1 ? change->gradients : 0,
         .update = chunk->updates + 1,
+        .step = change->step,
         .from = chunk->current,
         .to = to,
         .was_checked = true,
+        .trouble = &trouble,
         .scratch = lane->scratch,
     };
 
@@ -91,11 +94,68 @@ has_update(const struct chunk *chunk, const struct psi_change *change, bool has_
 }
 
 static psd_status
+change_numbers(struct lane *lane, struct chunk *chunk, const struct psi_change *change,
+               const uint8_t *payload, size_t bytes, struct psd_error *err)
+{
+    const bool has_numbers = bytes > PSI_CHANGE_BYTES;
+    const psd_status status = check_numbers(chunk, change, bytes, err);
+
+    return status == PSD_OK && has_update(chunk, change, has_numbers)
+               ? update(lane, chunk, change, has_numbers ? payload + PSI_CHANGE_BYTES : NULL, err)
+               : status;
+}
+
+/* All parts of the list are here. A push of no row is an update, too; of no gradient at all, none. */
+static psd_status
+change_rows(struct lane *lane, struct chunk *chunk, const struct psi_change *change,
+            struct psd_error *err)
+{
+    struct store_rows list;
+    psd_status status = mirror_rows_list(&lane->mirror->rows, chunk, &list, err);
+
+    if (status == PSD_OK && has_update(chunk, change, change->gradients > 0)) {
+        status = update(lane, chunk, change, &list, err);
+    }
+    lane->mirror->rows.count = 0;
+    return status == PSD_OK ? table_copy_may_stay(lane, chunk->table, err) : status;
+}
+
+/* The chunk is what it is in the owner with this change. */
+static psd_status
+note_change(struct lane *lane, struct chunk *chunk, const struct psi_change *change,
+            struct psd_error *err)
+{
+    if (change->updates != chunk->updates || change->rank >= lane->rows ||
+        change->version < chunk->clock.version) {
+        return psi_fail(err, PSD_ERR_PROTOCOL,
+                        "table %s chunk %u: update %llu of the owner is update %llu of the copy",
+                        chunk->table->spec.name, chunk->index, (unsigned long long)change->updates,
+                        (unsigned long long)chunk->updates);
+    }
+    if (psi_spec_synchronous(&chunk->table->spec)) {
+        for (uint32_t rank = 0; rank < lane->rows; rank++) {
+            if (psi_ranks_has(&change->in, rank)) {
+                chunk->clock.next[rank] = change->step + 1;
+            }
+        }
+    } else if (chunk->marks != NULL) {
+        chunk->marks[change->rank] =
+            (struct psi_mark){.incarnation = change->incarnation, .sequence = change->sequence};
+    } else {
+        chunk->clock.next[change->rank] = change->step + 1;
+    }
+    chunk->clock.version = change->version;
+    chunk->clock.committed = change->version;
+    chunk->pushed = true;
+    psi_fail_point(server_copy_change_applied);
+    return PSD_OK;
+}
+
+static psd_status
 apply_change(struct lane *lane, const struct psi_frame *frame, const uint8_t *payload, size_t bytes,
              struct psd_error *err)
 {
     struct chunk *chunk = find_chunk(lane, frame, err);
-    const bool has_numbers = bytes > PSI_CHANGE_BYTES;
     struct psi_change change = {0};
     psd_status status;
 
@@ -103,39 +163,19 @@ apply_change(struct lane *lane, const struct psi_frame *frame, const uint8_t *pa
         return err->status;
     }
     status = psi_change_decode(payload, bytes, &change, err);
-    if (status == PSD_OK) {
-        status = check_numbers(chunk, &change, bytes, err);
-    }
-    if (status == PSD_OK && has_update(chunk, &change, has_numbers)) {
-        status = update(lane, chunk, &change, has_numbers ? payload + PSI_CHANGE_BYTES : NULL, err);
-    }
-    if (status == PSD_OK && (change.updates != chunk->updates || change.rank >= lane->rows ||
-                             change.version < chunk->clock.version)) {
-        status = psi_fail(err, PSD_ERR_PROTOCOL,
-                          "table %s chunk %u: update %llu of the owner is update %llu of the copy",
-                          chunk->table->spec.name, chunk->index, (unsigned long long)change.updates,
-                          (unsigned long long)chunk->updates);
-    }
     if (status != PSD_OK) {
         return status;
     }
-    if (psi_spec_synchronous(&chunk->table->spec)) {
-        for (uint32_t rank = 0; rank < lane->rows; rank++) {
-            if (psi_ranks_has(&change.in, rank)) {
-                chunk->clock.next[rank] = change.step + 1;
-            }
+    if (psi_spec_is_sparse(&chunk->table->spec)) {
+        status = mirror_rows_come(&lane->mirror->rows, chunk, &change, payload, bytes, err);
+        if (status != PSD_OK || change.goes_on) {
+            return status;
         }
-    } else if (chunk->marks != NULL) {
-        chunk->marks[change.rank] =
-            (struct psi_mark){.incarnation = change.incarnation, .sequence = change.sequence};
+        status = change_rows(lane, chunk, &change, err);
     } else {
-        chunk->clock.next[change.rank] = change.step + 1;
+        status = change_numbers(lane, chunk, &change, payload, bytes, err);
     }
-    chunk->clock.version = change.version;
-    chunk->clock.committed = change.version;
-    chunk->pushed = true;
-    psi_fail_point(server_copy_change_applied);
-    return PSD_OK;
+    return status == PSD_OK ? note_change(lane, chunk, &change, err) : status;
 }
 
 /* ---- whole chunks -------------------------------------------------------------------------- */
@@ -148,6 +188,9 @@ take_parts(struct lane *lane, struct chunk *chunk, const uint8_t *payload, size_
     size_t whole = head + last.bytes;
     const uint8_t *at = payload + head;
 
+    if (psi_spec_is_sparse(&chunk->table->spec) && bytes >= head) {
+        return mirror_rows_piece(lane, chunk, at, bytes - head, err);
+    }
     for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
         whole += chunk_part(chunk, part).bytes;
     }

@@ -495,8 +495,8 @@ pair_next_ns(const struct lane *lane)
             next_ns = slow_ns > pair->warn_ns ? slow_ns : pair->warn_ns;
         }
     }
-    if (pair->alone > 0 && pair->rate > 0 && pair->is_met && pair->snapshot_ns < next_ns) {
-        next_ns = pair->snapshot_ns;
+    if (pair->rate > 0 && pair_snapshot_next_ns(pair) < next_ns) {
+        next_ns = pair_snapshot_next_ns(pair);
     }
     return peer_ns < next_ns ? peer_ns : next_ns;
 }

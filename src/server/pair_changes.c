@@ -20,19 +20,25 @@ enum {
     GATHER_BYTES = 2 << 20,   /* so much goes together where the copy would take our core from us */
 };
 
-/* So much is on its way that what is not PAIRED had better begin anew, later. */
+/* So much is on its way that what is not PAIRED had better begin anew, later. Rounds of a sparse table, of which
+ * there may be much more, wait instead. */
 static bool
 joins_in_vain(const struct pair *pair, const struct chunk *chunk)
 {
-    return chunk->copy.mode == COPY_JOINING && pair->bytes > JOINING_BYTES;
+    const struct psi_spec *spec = &chunk->table->spec;
+
+    return chunk->copy.mode == COPY_JOINING && pair->bytes > JOINING_BYTES &&
+           !(psi_spec_is_sparse(spec) && psi_spec_synchronous(spec));
 }
 
 static void
 begin_anew(struct pair *pair, struct chunk *chunk)
 {
+    if (!chunk->copy.walks) { /* else it still counts */
+        chunk->table->alone++;
+        pair->alone++;
+    }
     chunk->copy = (struct chunk_copy){.mode = COPY_ALONE};
-    chunk->table->alone++;
-    pair->alone++;
 }
 
 /* Is the copy told of what changes the chunk? */
@@ -58,8 +64,8 @@ pair_about_to_change(struct lane *lane, struct chunk *chunk, const struct closed
     if (joins_in_vain(pair, chunk)) {
         begin_anew(pair, chunk);
     }
-    if (!is_told_of(pair, chunk)) {
-        return NULL;
+    if (!is_told_of(pair, chunk) || psi_spec_is_sparse(&chunk->table->spec)) {
+        return NULL; /* what a list adds up to is known afterwards */
     }
     parcel = parcel_for_change(pair, chunk, round);
     if (parcel == NULL) {
@@ -68,11 +74,39 @@ pair_about_to_change(struct lane *lane, struct chunk *chunk, const struct closed
     return parcel;
 }
 
+/* The copy works while this lane does. */
+static void
+pump_enough(struct lane *lane)
+{
+    if (!lane->shares_cores || lane->pair->gathered >= GATHER_BYTES) {
+        pair_pump(lane);
+    }
+}
+
+static void
+rows_changed(struct lane *lane, struct chunk *chunk, const struct closed_round *round)
+{
+    if (joins_in_vain(lane->pair, chunk)) {
+        begin_anew(lane->pair, chunk);
+    }
+    if (chunk->copy.mode != COPY_PAIRED) {
+        chunk->clock.committed = chunk->clock.version;
+    }
+    if (is_told_of(lane->pair, chunk)) {
+        pair_rows_changed(lane, chunk, round);
+        pump_enough(lane);
+    }
+}
+
 void
 pair_changed(struct lane *lane, struct chunk *chunk, const struct closed_round *round)
 {
     struct parcel *parcel = round->parcel;
 
+    if (psi_spec_is_sparse(&chunk->table->spec)) {
+        rows_changed(lane, chunk, round);
+        return;
+    }
     if (chunk->copy.waiting == CHANGES_MAX || chunk->copy.is_behind) {
         chunk->copy.is_behind = true; /* a single one, too */
         return;
@@ -95,7 +129,5 @@ pair_changed(struct lane *lane, struct chunk *chunk, const struct closed_round *
     chunk->copy.waiting += parcel->is_change;
     chunk->copy.last = pair_enqueue(lane, parcel);
     lane->pair->gathered += parcel->bytes;
-    if (!lane->shares_cores || lane->pair->gathered >= GATHER_BYTES) {
-        pair_pump(lane); /* the copy works while this lane does */
-    }
+    pump_enough(lane);
 }

@@ -10,7 +10,8 @@
 #define SECOND_NS UINT64_C(1000000000)
 
 enum {
-    SNAPSHOT_BYTES = 8 << 20, /* on their way: changes queue up behind them */
+    SNAPSHOT_BYTES =
+        8 << 20, /* on their way, or as much as of sums: changes queue up behind them */
 };
 
 /* All of the chunk as it is, in the place of changes that were not sent one by one. */
@@ -82,6 +83,10 @@ pair_loaded(struct lane *lane, struct chunk *chunk)
     struct parcel *parcel;
 
     if (lane->pair == NULL || !pair_has_table(chunk->table) || chunk->copy.mode == COPY_ALONE) {
+        return;
+    }
+    if (psi_spec_is_sparse(&chunk->table->spec)) {
+        pair_rows_begin(lane, chunk);
         return;
     }
     parcel = lane->pair->is_broken ? NULL : parcel_of_chunk(lane, chunk);
@@ -161,7 +166,14 @@ pair_has_all_given(const struct lane *lane)
 
 /* ---- snapshots, by turns ------------------------------------------------------------------- */
 
-/* A chunk that is ALONE; NULL: none whose memory is ready. */
+/* Has all of it not been sent? */
+static bool
+lacks_snapshot(const struct chunk *chunk)
+{
+    return chunk->copy.mode == COPY_ALONE || chunk->copy.walks;
+}
+
+/* A chunk of which there is something to send; NULL: none whose memory is ready. */
 static struct chunk *
 find_alone(const struct lane *lane)
 {
@@ -169,7 +181,7 @@ find_alone(const struct lane *lane)
         if (table->alone == 0 || table->prepared < table->chunk_count) {
             continue;
         }
-        while (table->chunks[table->alone_at].copy.mode != COPY_ALONE) {
+        while (!lacks_snapshot(&table->chunks[table->alone_at])) {
             table->alone_at = (table->alone_at + 1) % table->chunk_count;
         }
         return &table->chunks[table->alone_at];
@@ -177,14 +189,22 @@ find_alone(const struct lane *lane)
     return NULL;
 }
 
-/* A place that moves takes its time: nobody waits for it, and workers have the network. */
+/* A place that moves takes its time: nobody waits for it, and workers have the network. What is on its
+ * way goes first: the copy will say when it has that. */
+uint64_t
+pair_snapshot_next_ns(const struct pair *pair)
+{
+    if (pair->alone == 0 || pair->bytes >= SNAPSHOT_BYTES || pair->bytes > pair->slots.bytes ||
+        !pair->is_met || pair->is_broken) {
+        return UINT64_MAX;
+    }
+    return pair->rate == 0 ? 0 : pair->snapshot_ns;
+}
+
 static bool
 may_send_snapshot(const struct lane *lane)
 {
-    const struct pair *pair = lane->pair;
-
-    return pair->alone > 0 && pair->bytes < SNAPSHOT_BYTES && pair->is_met && !pair->is_broken &&
-           (pair->rate == 0 || psi_now_ns(lane->env) >= pair->snapshot_ns);
+    return psi_now_ns(lane->env) >= pair_snapshot_next_ns(lane->pair);
 }
 
 static void
@@ -198,28 +218,40 @@ count_snapshot(const struct lane *lane, size_t bytes)
     }
 }
 
+/* Returns how many bytes that are; 0: no memory. */
+static size_t
+send_snapshot(struct lane *lane, struct chunk *chunk)
+{
+    struct parcel *parcel = parcel_of_chunk(lane, chunk);
+
+    if (parcel == NULL) {
+        return 0;
+    }
+    chunk->copy.mode = COPY_JOINING;
+    chunk->copy.snapshot = pair_enqueue(lane, parcel);
+    psi_fail_point(server_pair_snapshot_queued);
+    chunk->copy.last = chunk->copy.snapshot;
+    chunk->table->alone--;
+    lane->pair->alone--;
+    return parcel->bytes;
+}
+
 void
 pair_send_snapshots(struct lane *lane)
 {
-    struct pair *pair = lane->pair;
-
     while (may_send_snapshot(lane)) {
         struct chunk *chunk = find_alone(lane);
-        struct parcel *parcel = chunk == NULL ? NULL : parcel_of_chunk(lane, chunk);
+        size_t bytes;
 
         if (chunk == NULL) {
             return;
         }
-        if (parcel == NULL) {
+        bytes = psi_spec_is_sparse(&chunk->table->spec) ? pair_rows_send(lane, chunk)
+                                                        : send_snapshot(lane, chunk);
+        if (bytes == 0) {
             pair_break(lane, "no memory for a snapshot of table %s", chunk->table->spec.name);
             return;
         }
-        count_snapshot(lane, parcel->bytes);
-        chunk->copy.mode = COPY_JOINING;
-        chunk->copy.snapshot = pair_enqueue(lane, parcel);
-        psi_fail_point(server_pair_snapshot_queued);
-        chunk->copy.last = chunk->copy.snapshot;
-        chunk->table->alone--;
-        pair->alone--;
+        count_snapshot(lane, bytes);
     }
 }

@@ -60,6 +60,7 @@ pair_give_look(struct lane *lane)
     struct parcel *parcel;
 
     if (!pair->gives || pair->has_given || pair->is_broken || !pair->is_eligible ||
+        pair->alone > 0 || /* a table that was loaded is on its way */
         pair->acked < pair->eligible || !pair_has_view(lane) || !may_be_given(lane)) {
         return;
     }

@@ -44,6 +44,13 @@ void
 parcel_tell_change(struct parcel *parcel, const struct chunk *chunk,
                    const struct closed_round *round)
 {
+    parcel_tell_part(parcel, chunk, round, 0, false);
+}
+
+void
+parcel_tell_part(struct parcel *parcel, const struct chunk *chunk, const struct closed_round *round,
+                 uint32_t rows, bool goes_on)
+{
     const struct table *table = chunk->table;
     const bool in_rounds = psi_spec_synchronous(&table->spec);
     struct psi_change change = {
@@ -52,10 +59,13 @@ parcel_tell_change(struct parcel *parcel, const struct chunk *chunk,
         .step = round->step,
         .gradients = round->gradients,
         .is_empty = in_rounds && round->is_empty,
-        .is_real = in_rounds || (round->leaf_count > 0 && round->leaves[0].is_sum),
+        .is_real = in_rounds || psi_spec_is_sparse(&table->spec) ||
+                   (round->leaf_count > 0 && round->leaves[0].is_sum),
         .rank = round->rank,
         .incarnation = round->mark.incarnation,
         .sequence = round->mark.sequence,
+        .rows = rows,
+        .goes_on = goes_on,
     };
     struct psi_pack pack;
 
@@ -85,7 +95,7 @@ note_clocks(const struct lane *lane, const struct chunk *chunk, uint64_t *next)
 }
 
 struct parcel *
-parcel_of_chunk(struct lane *lane, const struct chunk *chunk)
+parcel_of_piece(const struct lane *lane, const struct chunk *chunk, size_t room, size_t *head_p)
 {
     uint64_t next[PSI_RANKS_MAX];
     const struct psi_snapshot snapshot = {
@@ -99,25 +109,38 @@ parcel_of_chunk(struct lane *lane, const struct chunk *chunk)
         .marks = chunk->marks,
     };
     const size_t head = psi_snapshot_bytes(snapshot.ranks, snapshot.marked);
-    const struct store_piece last = chunk_last_value(chunk);
-    size_t bytes = head + last.bytes;
-    struct parcel *parcel;
+    struct parcel *parcel = parcel_create(PSI_FRAME_SNAPSHOT, head + room);
     struct psi_pack pack;
-    uint8_t *at;
 
-    note_clocks(lane, chunk, next);
-    for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
-        bytes += chunk_part(chunk, part).bytes;
-    }
-    parcel = parcel_create(PSI_FRAME_SNAPSHOT, bytes);
     if (parcel == NULL) {
         return NULL;
     }
+    note_clocks(lane, chunk, next);
     parcel->frame.table = chunk->table->id;
     parcel->frame.chunk = chunk->index;
     memset(parcel->body, 0, head);
     psi_pack_init(&pack, parcel->body, head);
     psi_snapshot_encode(&pack, &snapshot);
+    *head_p = head;
+    return parcel;
+}
+
+struct parcel *
+parcel_of_chunk(struct lane *lane, const struct chunk *chunk)
+{
+    const struct store_piece last = chunk_last_value(chunk);
+    size_t bytes = last.bytes;
+    struct parcel *parcel;
+    size_t head;
+    uint8_t *at;
+
+    for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
+        bytes += chunk_part(chunk, part).bytes;
+    }
+    parcel = parcel_of_piece(lane, chunk, bytes, &head);
+    if (parcel == NULL) {
+        return NULL;
+    }
     at = parcel->body + head;
     for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
         const struct store_piece piece = chunk_part(chunk, part);

@@ -127,10 +127,15 @@ parcel_slot_give(struct pair *pair, const struct parcel *parcel)
 /* ---- rounds that wait ---------------------------------------------------------------------- */
 
 static bool
-has_room(const struct sum_slots *slots, const struct chunk *chunk)
+has_room(const struct pair *pair, const struct chunk *chunk)
 {
-    const size_t bytes = parcel_change_bytes(chunk);
+    const struct sum_slots *slots = &pair->slots;
+    size_t bytes;
 
+    if (psi_spec_is_sparse(&chunk->table->spec)) {
+        return !pair_rows_wait(pair);
+    }
+    bytes = parcel_change_bytes(chunk);
     return !has_slot(slots, bytes) || find_room(slots, slot_bytes(bytes)) != SIZE_MAX;
 }
 
@@ -151,10 +156,10 @@ pair_slots_wait(struct pair *pair, struct chunk *chunk)
 {
     struct sum_slots *slots = &pair->slots;
 
-    if (slots->waiting == NULL && has_room(slots, chunk)) {
+    if (slots->waiting == NULL && has_room(pair, chunk)) {
         return false;
     }
-    if (slots->waiting == chunk && has_room(slots, chunk)) {
+    if (slots->waiting == chunk && has_room(pair, chunk)) {
         take_off(slots, &slots->waiting);
         return false;
     }
@@ -173,7 +178,7 @@ pair_slots_go_on(struct lane *lane)
 {
     struct sum_slots *slots = &lane->pair->slots;
 
-    while (slots->waiting != NULL && !lane->finished && has_room(slots, slots->waiting)) {
+    while (slots->waiting != NULL && !lane->finished && has_room(lane->pair, slots->waiting)) {
         struct chunk *chunk = slots->waiting;
 
         round_go_on(lane, chunk);

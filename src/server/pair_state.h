@@ -15,6 +15,7 @@
 
 #include "base/segment.h"
 #include "rpc/peer.h"
+#include "store/store.h"
 #include "wire/frame.h"
 #include "wire/message.h"
 
@@ -39,6 +40,8 @@ struct chunk_copy {
     uint64_t load;     /* values from outside that nobody may hear of before the copy has them */
     uint32_t waiting;  /* PAIRED: changes that the copy may lack, ... */
     bool is_behind;    /* ... and there were more: the whole chunk goes when it has those */
+    bool walks;        /* sparse tables: all that there is goes in pieces, of which ... */
+    struct store_walk walk; /* ... these have been sent */
 };
 
 /* One frame to the copy. */
@@ -115,6 +118,14 @@ struct pair {
     char reason[PSI_TEXT_MAX];
 };
 
+/* The list of rows of a change, until all of it is here. Zeroed: nothing is. */
+struct mirror_rows {
+    const struct chunk *chunk; /* of which more comes; NULL: of none */
+    uint64_t *ids;             /* owned */
+    uint8_t *sums;             /* owned; a row of f32 for each */
+    uint32_t count;
+};
+
 /* Of a lane that stands by, and is a copy. */
 struct mirror {
     uint64_t number; /* the master's */
@@ -128,6 +139,7 @@ struct mirror {
     bool is_broken;         /* something was not applied: no more is */
     void *view;             /* owned; the last view that the owner took */
     size_t view_bytes;
+    struct mirror_rows rows;
 };
 
 /* ------------------------------------------------------------------------- pair_queue.c --- */
@@ -171,8 +183,14 @@ size_t parcel_change_bytes(const struct chunk *chunk); /* of a round's, with its
 void parcel_tell_change(struct parcel *parcel, const struct chunk *chunk,
                         const struct closed_round *round);
 
+/* The same of sparse tables, in a part with so many rows of the list. */
+void parcel_tell_part(struct parcel *parcel, const struct chunk *chunk,
+                      const struct closed_round *round, uint32_t rows, bool goes_on);
+
 /* What is said of a chunk, a table, a view, the global step. NULL: no memory. */
 struct parcel *parcel_of_chunk(struct lane *lane, const struct chunk *chunk);
+struct parcel *parcel_of_piece(const struct lane *lane, const struct chunk *chunk, size_t room,
+                               size_t *head_p); /* room behind the head */
 struct parcel *parcel_of_body(uint8_t type, uint32_t table, const void *body, size_t bytes);
 struct parcel *parcel_of_steps(const struct lane *lane, uint32_t rank, uint32_t count);
 
@@ -203,6 +221,8 @@ bool pair_has_view(const struct lane *lane);
 /* The copy has a parcel: what waited for it may be told. */
 void pair_parcel_arrived(struct lane *lane, const struct parcel *parcel);
 void pair_send_snapshots(struct lane *lane);
+/* When the next one may go; UINT64_MAX: not before something else happens. */
+uint64_t pair_snapshot_next_ns(const struct pair *pair);
 
 /* What happens on the lane. */
 void pair_loaded(struct lane *lane, struct chunk *chunk);
@@ -212,6 +232,18 @@ void pair_table_dropped(struct lane *lane, const struct table *table);
 /* Has the copy, if there is one, all changes so far that are known by the steps of ranks? (Not those of
  * asynchronous tables, which nobody resumes.) */
 bool pair_has_all_given(const struct lane *lane);
+
+/* -------------------------------------------------------------------------- pair_rows.c --- */
+
+/* Sparse tables: is so much on its way that a round has to wait? One has closed, or a push counts: the
+ * copy is told. */
+bool pair_rows_wait(const struct pair *pair);
+void pair_rows_changed(struct lane *lane, struct chunk *chunk, const struct closed_round *round);
+
+/* All that there is goes to the copy from now on. Its next pieces, up to the end of a bucket: how many
+ * bytes; 0: no memory. */
+void pair_rows_begin(struct lane *lane, struct chunk *chunk);
+size_t pair_rows_send(struct lane *lane, struct chunk *chunk);
 
 /* -------------------------------------------------------------------------- pair_give.c --- */
 
@@ -264,5 +296,19 @@ void mirror_tell(const struct lane *lane, const struct psi_welcome *welcome);
 /* What a frame of the owner changes. An error: the copy is none. */
 psd_status mirror_apply(struct lane *lane, const struct psi_frame *frame, const void *payload,
                         size_t bytes, struct psd_error *err);
+
+/* ------------------------------------------------------------------------ mirror_rows.c --- */
+
+/* A part of a change has come. It is all here: is it a list of rows that this lane may have? */
+psd_status mirror_rows_come(struct mirror_rows *rows, const struct chunk *chunk,
+                            const struct psi_change *change, const uint8_t *payload, size_t bytes,
+                            struct psd_error *err);
+psd_status mirror_rows_list(const struct mirror_rows *rows, const struct chunk *chunk,
+                            struct store_rows *list_p, struct psd_error *err);
+void mirror_rows_free(struct mirror_rows *rows);
+
+/* A piece of a table. */
+psd_status mirror_rows_piece(struct lane *lane, struct chunk *chunk, const uint8_t *piece,
+                             size_t bytes, struct psd_error *err);
 
 #endif

@@ -401,13 +401,21 @@ struct table *table_find(const struct lane *lane, uint32_t id);
 struct chunk *table_chunk(const struct table *table, uint32_t index);
 struct store_piece chunk_part(const struct chunk *chunk, unsigned part); /* as it is now */
 struct store_piece chunk_last_value(const struct chunk *chunk); /* before it; none: not kept */
-/* False: it has taken more memory than the lane may use, and the job has failed. */
-bool table_may_stay(struct lane *lane, struct table *table);
 psd_status table_open(struct lane *lane, const struct psi_table_info *info, struct psd_error *err);
 void table_drop(struct lane *lane, uint32_t id);
 void tables_destroy(struct lane *lane);
 void tables_prepare(struct lane *lane);           /* does some of the work, if there is any */
 bool tables_want_a_turn(const struct lane *lane); /* there is more that can be done now */
+
+/* table_room.c */
+void lane_count_memory(struct lane *lane, uint64_t more); /* less, too */
+bool lane_has_room_for_copy(const struct lane *lane, uint64_t bytes);
+bool table_outlives_servers(const struct lane *lane, const struct table *table);
+uint64_t table_bookkeeping_bytes(const struct lane *lane, const struct table *table);
+/* False: it has taken more memory than the lane may use, and the job has failed. */
+bool table_may_stay(struct lane *lane, struct table *table);
+/* Of a copy: then it is none. */
+psd_status table_copy_may_stay(struct lane *lane, struct table *table, struct psd_error *err);
 
 /* rows.c */
 const struct store_ops *rows_kind(const struct psi_spec *spec); /* which store has its rows */

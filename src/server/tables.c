@@ -6,11 +6,9 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/exit_code.h"
 #include "base/fail.h"
 #include "rpc/post.h"
 #include "server/source.h"
@@ -56,25 +54,6 @@ chunk_last_value(const struct chunk *chunk)
                                 : (struct store_piece){NULL, 0};
 }
 
-/* Of this lane, and of all of the process; less of it, too. */
-static void
-count_memory(struct lane *lane, uint64_t more)
-{
-    lane->memory_used += more;
-    if (lane->config.budget != NULL) {
-        atomic_fetch_add(&lane->config.budget->used, more);
-    }
-}
-
-/* Tables of this server come first: a copy has what they leave. */
-static bool
-has_room_for_copy(const struct lane *lane, uint64_t bytes)
-{
-    const struct lane_budget *budget = lane->config.budget;
-
-    return budget == NULL || atomic_load(&budget->used) + bytes <= budget->max;
-}
-
 static void
 table_destroy(struct lane *lane, struct table *table)
 {
@@ -88,7 +67,7 @@ table_destroy(struct lane *lane, struct table *table)
         value_about_to_change(lane, chunk, 0);
         value_about_to_change(lane, chunk, 1);
     }
-    count_memory(lane, 0 - table->bytes);
+    lane_count_memory(lane, 0 - table->bytes);
     if (table->store != NULL) {
         if (table->store->values != NULL) {
             lane->env->ops->take_back(lane->env, table->store->values);
@@ -146,28 +125,6 @@ wants_segment(const struct lane *lane, const struct table *table)
            (lane->config.segments_max == 0 || lane->segments < lane->config.segments_max);
 }
 
-/* Does the job go on with it when a server dies? */
-static bool
-outlives_servers(const struct lane *lane, const struct table *table)
-{
-    return lane->job.survives && table->is_remade;
-}
-
-/* What a table takes besides its numbers: for many small tables, this is most of it. */
-static uint64_t
-bookkeeping_bytes(const struct lane *lane, const struct table *table)
-{
-    const uint64_t cell =
-        sizeof(*table->clocks) +
-        (table->spec.staleness == PSD_STALENESS_UNBOUNDED ? sizeof(*table->marks) : 0);
-
-    return sizeof(*table) + table->chunks_in_all * sizeof(*table->local) +
-           table->chunk_count * (sizeof(*table->chunks) + lane->rows * cell) +
-           2 * lane->rows * sizeof(*table->members.left_at) +
-           (outlives_servers(lane, table) ? table->chunk_count * sizeof(*table->held) : 0) +
-           (table->again ? adopt_bytes(lane, table->chunk_count) : 0);
-}
-
 /* Lanes share the memory equally; a person thinks of servers. */
 static psd_status
 fail_without_room(const struct lane *lane, const struct table *table, uint64_t bytes,
@@ -184,29 +141,6 @@ fail_without_room(const struct lane *lane, const struct table *table, uint64_t b
                     (unsigned long long)(lanes * (max - lane->memory_used) >> 20),
                     (unsigned long long)(lanes * max >> 20),
                     lanes > 1 ? ", of which each lane has an equal share" : "");
-}
-
-/* Rows come with their gradients. */
-bool
-table_may_stay(struct lane *lane, struct table *table)
-{
-    const uint64_t before = table->bytes;
-    struct psd_error err;
-
-    table->bytes = table->store->bytes + bookkeeping_bytes(lane, table);
-    count_memory(lane, table->bytes - before);
-    if (lane->memory_used <= lane->config.memory_max) {
-        return true;
-    }
-    psi_fail(&err, PSD_ERR_TOO_BIG,
-             "table %s: server %u has no room for more rows: they take %llu MiB, and all tables "
-             "%llu of %llu MiB (setting memory_max_mib%s)",
-             table->spec.name, lane->standby.server, (unsigned long long)(table->bytes >> 20),
-             (unsigned long long)(lane->memory_used >> 20),
-             (unsigned long long)(lane->config.memory_max >> 20),
-             lane->config.lanes > 1 ? ", of which this lane has an equal share" : "");
-    lane_fail_job(lane, err.status, PSI_EXIT_NO_ROOM, err.text);
-    return false;
 }
 
 /* 0: it has none. */
@@ -237,7 +171,7 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
     };
     const struct store_ops *kind =
         psi_spec_is_sparse(&table->spec) ? rows_kind(&table->spec) : &store_dense;
-    const uint64_t bytes = kind->bytes(&layout) + bookkeeping_bytes(lane, table);
+    const uint64_t bytes = kind->bytes(&layout) + table_bookkeeping_bytes(lane, table);
     const uint64_t cells = table->chunk_count * lane->rows;
     uint32_t rank;
     uint64_t step;
@@ -246,7 +180,7 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
     if (bytes > lane->config.memory_max - lane->memory_used) {
         return fail_without_room(lane, table, bytes, err);
     }
-    if (lane->mirror != NULL && !has_room_for_copy(lane, bytes)) {
+    if (lane->mirror != NULL && !lane_has_room_for_copy(lane, bytes)) {
         return psi_fail(err, PSD_ERR_TOO_BIG,
                         "table %s: no room for a copy of it: %llu MiB more than the %llu MiB of "
                         "memory_max_mib",
@@ -261,7 +195,7 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
     if (table->spec.backup_workers > 0) {
         table->backup = calloc(1, sizeof(*table->backup));
     }
-    if (outlives_servers(lane, table)) {
+    if (table_outlives_servers(lane, table)) {
         table->held = calloc(table->chunk_count + 1, sizeof(*table->held));
     }
     table->members.joined_at = calloc(lane->rows, sizeof(*table->members.joined_at));
@@ -269,7 +203,7 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
     if (table->chunks == NULL || table->clocks == NULL || table->members.joined_at == NULL ||
         table->members.left_at == NULL ||
         (table->spec.backup_workers > 0 && table->backup == NULL) ||
-        (outlives_servers(lane, table) && table->held == NULL) ||
+        (table_outlives_servers(lane, table) && table->held == NULL) ||
         (table->spec.staleness == PSD_STALENESS_UNBOUNDED && table->marks == NULL)) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for %llu chunks",
                         table->spec.name, (unsigned long long)table->chunk_count);
@@ -284,8 +218,8 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
     for (uint32_t i = 0; journal_resume_at(lane, table->id, i, &rank, &step); i++) {
         table->members.joined_at[rank] = step;
     }
-    table->bytes = table->store->bytes + bookkeeping_bytes(lane, table);
-    count_memory(lane, table->bytes);
+    table->bytes = table->store->bytes + table_bookkeeping_bytes(lane, table);
+    lane_count_memory(lane, table->bytes);
     if (table->store->values != NULL) {
         lane->env->ops->lend(lane->env, table->store->values);
         lane->segments++;

@@ -65,6 +65,17 @@ struct store_rows {
     const struct store_rows *next; /* other rows of the same gradient, with other ids; NULL: none */
 };
 
+/* How far a copy of a sparse table has come, piece by piece. Zeroed: nothing is copied yet. */
+struct store_walk {
+    uint32_t bucket;  /* of those before it pieces have everything */
+    uint32_t rows;    /* of this one: so many of its rows, ... */
+    uint64_t key;     /* ... all of smaller mixed ids, ... */
+    uint32_t counted; /* ... and so many of its counters */
+    uint32_t before;  /* at last: rows of the version before */
+    bool is_within;   /* the last piece ended in the middle: the next one comes before any change */
+    bool is_done;
+};
+
 /* Why a change came to nothing. */
 struct store_trouble {
     uint64_t id;          /* STORE_BAD_ROW: whose sum is not finite */
@@ -139,6 +150,17 @@ struct store_ops {
 
     /* Sparse tables that keep nothing by id: all rows of the last round, until the next one. */
     struct store_rows (*sums)(const struct store *store, uint64_t chunk);
+
+    /* Sparse tables, of which there are copies. The list that the last change has applied, its rows in
+     * f32, until the next one. */
+    struct store_rows (*merged)(const struct store *store);
+
+    /* Writes the next piece of all that the store has; returns how many bytes. There must be room for a
+     * row. Rows may change between pieces, but for what walk->is_within says. */
+    size_t (*piece)(struct store *store, struct store_walk *walk, void *to, size_t room);
+
+    /* What another store has given as a piece replaces what this one has there. */
+    psd_status (*take)(struct store *store, const void *piece, size_t bytes, struct psd_error *err);
 };
 
 #endif

@@ -355,6 +355,8 @@ struct psi_change {
     uint32_t incarnation; /* ... and which */
     uint64_t sequence;
     struct psi_ranks in; /* tables with rounds: who gave to it */
+    uint32_t rows; /* sparse tables: the numbers are u64 ids[rows], then their rows in f32 ... */
+    bool goes_on;  /* ... and the next REPLICATE has more of the same change */
 };
 
 enum { PSI_CHANGE_BYTES = 192 };

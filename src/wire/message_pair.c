@@ -8,7 +8,7 @@
 enum {
     RANK_WORDS = PSI_RANKS_MAX / 64,
     NUMBERS_ALIGN = 64, /* numbers behind a body begin at a multiple of it */
-    CHANGE_FIELDS = 46, /* bytes of a change before its ranks */
+    CHANGE_FIELDS = 51, /* bytes of a change beside its ranks */
     SNAPSHOT_FIELDS = 26,
 };
 
@@ -53,6 +53,8 @@ psi_change_encode(struct psi_pack *pack, const struct psi_change *change)
     for (unsigned i = 0; i < RANK_WORDS; i++) {
         psi_pack_u64(pack, change->in.word[i]);
     }
+    psi_pack_u32(pack, change->rows);
+    psi_pack_bool(pack, change->goes_on);
 }
 
 psd_status
@@ -74,6 +76,8 @@ psi_change_decode(const uint8_t *bytes, size_t size, struct psi_change *change_p
     for (unsigned i = 0; i < RANK_WORDS; i++) {
         change_p->in.word[i] = psi_unpack_u64(&unpack, "in");
     }
+    change_p->rows = psi_unpack_u32(&unpack, "rows", 0, UINT32_MAX);
+    change_p->goes_on = psi_unpack_bool(&unpack, "goes_on");
     return unpack.status;
 }
 

@@ -821,6 +821,8 @@ fill_change(uint64_t *random, struct sample *sample)
     change->incarnation = draw_below(random, UINT16_MAX + 1);
     change->sequence = draw(random);
     change->in.word[draw_below(random, PSI_RANKS_MAX / 64)] = draw(random);
+    change->rows = draw_below(random, UINT32_MAX);
+    change->goes_on = draw_below(random, 2) == 0;
 }
 
 static void

@@ -101,42 +101,6 @@ test_tables_that_are_refused(void **state)
     bed_finish(bed);
 }
 
-/* In a job that workers may join. */
-static void
-refuse_here(struct worker *worker)
-{
-    psd_table *table;
-
-    CHECK_STATUS(worker, psd_sparse_open(worker->context, SPARSE("e", 4), &table), PSD_ERR_INVALID);
-    CHECK_SAYS(worker, psd_last_error()->text, "cannot join sparse tables yet");
-}
-
-/* Where workers are replaced. */
-static void
-refuse_rows_that_go(struct worker *worker)
-{
-    psd_table *table;
-
-    CHECK_STATUS(worker, psd_sparse_open(worker->context, SPARSE("e", 4, .idle_steps = 3), &table),
-                 PSD_ERR_INVALID);
-    CHECK_SAYS(worker, psd_last_error()->text, "a replacement cannot read rows that went");
-    CHECK_OK(worker, psd_sparse_open(worker->context, SPARSE("e", 4, .admit_after = 3), &table));
-}
-
-/* If this fails, a job in which sparse tables would lose rows is not told so. */
-static void
-test_jobs_that_are_refused(void **state)
-{
-    struct bed *bed = bed_start(&(struct bed_config){.workers = 1, .max_workers = 2});
-
-    (void)state;
-    bed_run(bed, refuse_here, NULL);
-    bed_finish(bed);
-    bed = bed_start(&(struct bed_config){.workers = 1, .policy = PSI_DEATH_WAIT});
-    bed_run(bed, refuse_rows_that_go, NULL);
-    bed_finish(bed);
-}
-
 static void
 skip_what_is_not_finite(struct worker *worker)
 {
@@ -173,7 +137,6 @@ main(void)
     const struct CMUnitTest tests_of_refusals[] = {
         cmocka_unit_test(test_calls_that_are_refused),
         cmocka_unit_test(test_tables_that_are_refused),
-        cmocka_unit_test(test_jobs_that_are_refused),
         cmocka_unit_test(test_skipped_gradients),
     };
 

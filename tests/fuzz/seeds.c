@@ -1,7 +1,7 @@
 /*
  * seeds.c - writes the first inputs of targets that read our own encodings: seeds DIRECTORY
  *
- * DIRECTORY/frame, message, rows, handshake, shm, lane, master and client must exist. The seeds of other
+ * DIRECTORY/frame, message, rows, pieces, handshake, shm, lane, master and client must exist. The seeds of other
  * targets are files that people wrote.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -323,6 +323,7 @@ main(int argc, char **argv)
     write_views(argv[1]);
     write_table_and_nodes(argv[1]);
     write_pairs(argv[1]);
+    write_pieces_seeds(argv[1]);
     write_handshake_seeds(argv[1]);
     write_shm_seeds(argv[1]);
     write_lane_seeds(argv[1]);

@@ -16,6 +16,9 @@ void write_seed(const char *directory, const char *target, const char *name, con
 /* seeds_handshake.c */
 void write_handshake_seeds(const char *directory);
 
+/* seeds_pieces.c */
+void write_pieces_seeds(const char *directory);
+
 /* seeds_shm.c */
 void write_shm_seeds(const char *directory);
 

@@ -10,6 +10,8 @@
 #include "peek.h"
 #include "server/state.h"
 
+enum { ROWS_BYTES = 65536 };
+
 bool
 copies_are_pair(const struct lane *owner, const struct lane *lane)
 {
@@ -38,9 +40,33 @@ copy_of(const struct job *job, const struct lane *owner)
     return host == NULL ? NULL : host->lane;
 }
 
+/* A sparse table: rows, state, counters, what buckets remember, and the version before. */
+static bool
+same_rows(const struct chunk *a, const struct chunk *b)
+{
+    struct store *one = a->table->store;
+    struct store *other = b->table->store;
+    struct store_walk walk = {0};
+    struct store_walk again = {0};
+    bool same = true;
+
+    while (same && !walk.is_done && !again.is_done) {
+        static uint8_t piece[ROWS_BYTES];
+        static uint8_t copied[ROWS_BYTES];
+        const size_t bytes = one->ops->piece(one, &walk, piece, sizeof(piece));
+
+        same = bytes == other->ops->piece(other, &again, copied, sizeof(copied)) &&
+               memcmp(piece, copied, bytes) == 0;
+    }
+    return same && walk.is_done == again.is_done;
+}
+
 static bool
 same_parts(const struct chunk *a, const struct chunk *b)
 {
+    if (psi_spec_is_sparse(&a->table->spec)) {
+        return same_rows(a, b);
+    }
     for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
         const struct store_piece one = chunk_part(a, part);
         const struct store_piece other = chunk_part(b, part);

@@ -469,15 +469,48 @@ next_version(const struct table_plan *table, struct chunk_model *chunk, const ui
     }
 }
 
+static bool
+touches(const struct model *model, unsigned index, const struct psi_ranks *in, uint64_t step,
+        uint64_t row)
+{
+    for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
+        if (psi_ranks_has(in, rank) && !plan_is_empty(model->plan, index, rank, step) &&
+            plan_touches(model->plan, index, rank, step, row)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Has nobody pushed the row for so many steps that it goes at the end of this one, in which are these? */
+static bool
+is_idle(const struct model *model, unsigned index, const struct chunk_model *chunk,
+        const struct psi_ranks *in, uint64_t row)
+{
+    const uint32_t idle = model->plan->table[index].idle;
+    const uint64_t step = chunk->version;
+
+    if (idle == 0 || step < idle || touches(model, index, in, step, row)) {
+        return false;
+    }
+    for (uint64_t back = 1; back <= idle; back++) {
+        if (touches(model, index, &chunk->in[step - back], step - back, row)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Row by row: who has no gradient for a row is no leaf of its tree; a row that nobody has stays as it
  * is. But the mean divides by all who are in the round. */
 static void
 next_rows(struct model *model, unsigned index, uint64_t number, uint8_t *node[WORKERS_MAX],
-          unsigned leaves, uint8_t *to)
+          unsigned leaves, const struct psi_ranks *in, uint8_t *to)
 {
     const struct table_model *table = &model->table[index];
     const struct table_plan *plan = table->plan;
     const struct chunk_model *chunk = &table->chunk[number];
+    const float *initial = (const float *)(const void *)chunk->value[0];
     const float *from = (const float *)(const void *)chunk->value[chunk->version];
     const uint64_t first_row = plan_chunk_first(plan, number) / plan->width;
 
@@ -503,6 +536,9 @@ next_rows(struct model *model, unsigned index, uint64_t number, uint8_t *node[WO
 
             ((float *)(void *)to)[at + i] =
                 plan->use == PSD_USE_SUM ? g : update_float(plan, from[at + i], g, &none);
+        }
+        if (is_idle(model, index, chunk, in, first_row + at / plan->width)) {
+            memcpy(to + at * sizeof(float), initial + at, plan->width * sizeof(float));
         }
     }
 }
@@ -534,7 +570,7 @@ advance(struct model *model, unsigned index, uint64_t number, const struct psi_r
     if (rank_set_is_empty(in) && !sum_use) { /* nobody was left: no update */
         memcpy(to, chunk->value[step], chunk->elements * table->element_bytes);
     } else if (plan->width > 0) {
-        next_rows(model, index, number, node, leaves, to);
+        next_rows(model, index, number, node, leaves, in, to);
     } else {
         next_version(plan, chunk, tree_sum(node, chunk->elements, plan->dtype), leaves, to);
     }

@@ -792,6 +792,8 @@ spec_of_rows(const struct plan *plan, const struct table_plan *table,
         .init = dense->init,
         .init_value = dense->init_value,
         .seed = dense->seed,
+        .idle_steps = table->idle,
+        .sweep_every = table->idle > 0,
     };
     struct psd_error err;
 

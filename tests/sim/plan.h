@@ -53,6 +53,7 @@ struct table_plan {
     uint32_t
         width; /* sparse: numbers of a row, and count is that of all rows that there ever are */
     uint32_t places; /* ... and lanes of all servers; else both 0 */
+    uint32_t idle;   /* ... and rows that were not pushed for more steps go; 0: they stay */
 };
 
 struct fault_plan {

@@ -153,6 +153,7 @@ static const struct field table_fields[] = {
     TABLE(skips, TYPE_BOOL),
     TABLE(ordinary, TYPE_BOOL),
     TABLE(width, TYPE_U32),
+    TABLE(idle, TYPE_U32),
     TABLE(places, TYPE_U32),
 };
 

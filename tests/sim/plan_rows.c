@@ -96,13 +96,20 @@ plan_initial_rows(const struct plan *plan, unsigned index, uint64_t first, uint6
     free(ids);
 }
 
-/* Not where servers would have to have copies of it, nor where it would be saved, or joined. */
+/* Not where nobody has a copy of a server that dies, nor where it would be saved. */
 static bool
 may_have_rows(const struct plan *plan)
 {
-    return plan->replicas == 0 && plan->faults.server_lives == 0 && plan->checkpoint_steps == 0 &&
-           plan->checkpoint_ms == 0 && plan->save_every == 0 && plan->load_step == 0 &&
-           plan->max_servers == 0 && !plan_is_elastic(plan);
+    return (plan->replicas > 0 || plan->faults.server_lives == 0) && plan->checkpoint_steps == 0 &&
+           plan->checkpoint_ms == 0 && plan->save_every == 0 && plan->load_step == 0;
+}
+
+/* Nobody has copies of sums of rows, and nobody joins them. */
+static bool
+may_have_sums_of_rows(const struct plan *plan)
+{
+    return may_have_rows(plan) && plan->replicas == 0 && plan->max_servers == 0 &&
+           !plan_is_elastic(plan);
 }
 
 static void
@@ -119,6 +126,8 @@ make_sparse(const struct plan *plan, struct table_plan *table, struct rng *rng)
     rows = table->kind == KIND_ROUNDS ? rng_between(rng, 1, 30)
                                       : (slots + table->width - 1) / table->width;
     table->count = (uint64_t)table->places * rows * table->width;
+    table->idle =
+        table->kind == KIND_ROUNDS && rng_chance(rng, 40) ? (uint32_t)rng_between(rng, 1, 4) : 0;
     table->dtype = PSD_F32;
     table->ranges = false;
     if (table->rule.rule == PSD_RULE_MOMENTUM) { /* which moves rows that nobody touches */
@@ -136,6 +145,7 @@ make_sparse_sum(const struct plan *plan, struct table_plan *table, struct rng *r
 {
     make_sparse(plan, table, rng);
     table->split = false;
+    table->idle = 0;
 }
 
 void
@@ -146,7 +156,7 @@ plan_draw_rows(struct plan *plan, struct rng *rng)
             make_sparse(plan, &plan->table[i], rng);
         }
     }
-    for (unsigned i = 0; i < plan->table_count && may_have_rows(plan); i++) {
+    for (unsigned i = 0; i < plan->table_count && may_have_sums_of_rows(plan); i++) {
         if (plan->table[i].use == PSD_USE_SUM && rng_chance(rng, 40)) {
             make_sparse_sum(plan, &plan->table[i], rng);
         }

@@ -43,6 +43,12 @@ sparse_begin_at(struct sparse *store, uint64_t step)
     store->closed = step;
 }
 
+uint64_t
+sparse_begins_at(const struct sparse *store)
+{
+    return store->closed;
+}
+
 /* ---- Buckets ---- */
 
 struct sparse_bucket
@@ -52,6 +58,13 @@ sparse_bucket_info(const struct sparse *store, uint32_t bucket)
 
     return (struct sparse_bucket){
         .rows = here->index.rows, .changed = here->changed, .removed = here->removed};
+}
+
+void
+sparse_set_bucket_info(struct sparse *store, uint32_t bucket, const struct sparse_bucket *info)
+{
+    store->buckets[bucket].changed = info->changed;
+    store->buckets[bucket].removed = info->removed;
 }
 
 uint32_t
@@ -82,12 +95,21 @@ bool
 sparse_load_counters(struct sparse *store, uint32_t bucket, const uint8_t *counters, size_t bytes,
                      uint32_t epoch)
 {
+    return bytes == store->policy.admit_counters &&
+           sparse_load_counters_at(store, bucket, 0, counters, bytes, epoch);
+}
+
+bool
+sparse_load_counters_at(struct sparse *store, uint32_t bucket, size_t from, const uint8_t *counters,
+                        size_t bytes, uint32_t epoch)
+{
+    const size_t all = store->policy.admit_counters;
     struct bucket *here = &store->buckets[bucket];
 
-    if (bytes != store->policy.admit_counters || bytes == 0 || !admission_make(store, here)) {
+    if (bytes == 0 || from > all || bytes > all - from || !admission_make(store, here)) {
         return false;
     }
-    memcpy(here->counters, counters, bytes);
+    memcpy(here->counters + from, counters, bytes);
     here->epoch = epoch;
     return true;
 }

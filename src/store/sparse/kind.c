@@ -10,29 +10,25 @@
 #include "store/sparse/kind.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "shard/bucket.h"
 #include "store/sparse/ahead.h"
+#include "store/sparse/before.h"
+#include "store/sparse/pieces.h"
 #include "store/sparse/rows_store.h"
 #include "store/sparse/sparse.h"
-
-/* Rows as they were before the last round. */
-struct before {
-    uint64_t *ids;
-    uint8_t *rows;
-    uint32_t count;
-    uint32_t capacity;
-};
 
 struct sparse_table {
     struct rows_store base; /* first */
     struct sparse *rows;
     struct ahead *ahead;
-    uint64_t step;        /* the largest that changed it */
-    uint32_t current;     /* the buffer that is as the rows are ... */
-    struct before before; /* ... and what the other one has in their place */
+    uint64_t step; /* the largest that changed it */
+    uint32_t first_bucket;
+    uint32_t end_bucket;
+    uint32_t current;        /* the buffer that is as the rows are ... */
+    struct before before;    /* ... and what the other one has in their place */
+    struct sparse_gone gone; /* ... of those that the last change has made go */
 };
 
 static uint64_t
@@ -49,7 +45,8 @@ count_bytes(struct sparse_table *table)
 
     sparse_memory(table->rows, &memory);
     table->base.store.bytes = sizeof(*table) + memory.total_bytes + table->base.merge.bytes +
-                              table->before.capacity * (table->base.row_bytes + sizeof(uint64_t));
+                              (table->before.capacity + table->gone.capacity) *
+                                  (table->base.row_bytes + sizeof(uint64_t));
 }
 
 static void
@@ -60,8 +57,8 @@ sparse_table_destroy(struct store *store)
     ahead_destroy(table->ahead);
     sparse_destroy(table->rows);
     rows_store_fini(&table->base);
-    free(table->before.ids);
-    free(table->before.rows);
+    before_fini(&table->before);
+    sparse_gone_fini(&table->gone);
     free(table);
 }
 
@@ -90,6 +87,8 @@ sparse_table_create(const struct store_layout *layout, struct store **store_p,
         return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory", layout->spec->name);
     }
     rows_store_init(&table->base, &store_sparse, layout);
+    table->first_bucket = first;
+    table->end_bucket = end;
     status = sparse_create(&rows, &table->rows, err);
     if (status != PSD_OK) {
         free(table);
@@ -108,41 +107,35 @@ sparse_table_create(const struct store_layout *layout, struct store **store_p,
 
 /* ---- changing ------------------------------------------------------------------------------ */
 
-static bool
-reserve_before(struct before *before, size_t row_bytes, size_t count)
+static psd_status
+no_memory_before(const struct sparse_table *table, struct psd_error *err)
 {
-    uint64_t *ids;
-    uint8_t *rows;
-
-    if (count <= before->capacity) {
-        return true;
-    }
-    ids = realloc(before->ids, count * sizeof(*ids));
-    before->ids = ids != NULL ? ids : before->ids;
-    rows = ids != NULL ? realloc(before->rows, count * row_bytes) : NULL;
-    before->rows = rows != NULL ? rows : before->rows;
-    before->capacity = rows != NULL ? (uint32_t)count : before->capacity;
-    return rows != NULL;
+    return psi_fail(err, PSD_ERR_NO_MEMORY,
+                    "table %s: no memory to keep %zu rows of the last step, and %zu that went",
+                    table->base.spec->name, table->base.merge.count, table->gone.count);
 }
 
-/* The rows that are about to change. */
+/* The rows that are about to change; those that go will be told of. */
 static psd_status
 keep_before(struct sparse_table *table, struct psd_error *err)
 {
-    struct before *before = &table->before;
-    const size_t count = table->base.merge.count;
-
-    if (!reserve_before(before, table->base.row_bytes, count)) {
-        return psi_fail(err, PSD_ERR_NO_MEMORY,
-                        "table %s: no memory to keep %zu rows of the last step",
-                        table->base.spec->name, count);
+    if (!before_keep(&table->before, table->base.row_bytes, table->rows, table->base.merge.ids,
+                     table->base.merge.count)) {
+        return no_memory_before(table, err);
     }
-    if (count > 0) {
-        memcpy(before->ids, table->base.merge.ids, count * sizeof(*before->ids));
-        sparse_lookup(table->rows, before->ids, count, before->rows);
-    }
-    before->count = (uint32_t)count;
+    table->gone.count = 0;
+    sparse_keep_gone(table->rows, &table->gone);
     return PSD_OK;
+}
+
+static psd_status
+keep_gone(struct sparse_table *table, struct psd_error *err)
+{
+    sparse_keep_gone(table->rows, NULL);
+    return !table->gone.has_failed &&
+                   before_add(&table->before, table->base.row_bytes, &table->gone)
+               ? PSD_OK
+               : no_memory_before(table, err);
 }
 
 static int64_t
@@ -156,6 +149,7 @@ change_rows(struct sparse_table *table, const struct store_change *change)
                                          .gradients = table->base.merge.sums,
                                          .count = table->base.merge.count,
                                          .is_sum = true,
+                                         .was_checked = change->was_checked,
                                          .divisor = change->divisor,
                                          .update = change->update,
                                          .step = table->step},
@@ -184,6 +178,10 @@ sparse_table_apply(struct store *store, uint64_t chunk, const struct store_chang
         return STORE_NO_ROOM;
     }
     result = change_rows(table, change);
+    if (change->from != change->to && keep_gone(table, &change->trouble->why) != PSD_OK &&
+        result == STORE_OK) {
+        result = STORE_NO_ROOM;
+    }
     table->current = change->to;
     count_bytes(table);
     ahead_note(table->ahead);
@@ -191,24 +189,6 @@ sparse_table_apply(struct store *store, uint64_t chunk, const struct store_chang
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */
-
-/* Both lists have the same order. */
-static void
-put_before(const struct sparse_table *table, const struct store_rows *asked, uint8_t *rows)
-{
-    const struct before *before = &table->before;
-    uint32_t old = 0;
-
-    for (uint32_t i = 0; i < asked->count && old < before->count; i++) {
-        while (old < before->count && psi_bucket_before(before->ids[old], asked->ids[i])) {
-            old++;
-        }
-        if (old < before->count && before->ids[old] == asked->ids[i]) {
-            memcpy(rows + i * table->base.row_bytes, before->rows + old * table->base.row_bytes,
-                   table->base.row_bytes);
-        }
-    }
-}
 
 static void
 sparse_table_lookup(struct store *store, uint64_t chunk, uint32_t buffer,
@@ -219,8 +199,53 @@ sparse_table_lookup(struct store *store, uint64_t chunk, uint32_t buffer,
     (void)chunk;
     sparse_lookup(table->rows, asked->ids, asked->count, rows);
     if (buffer != table->current) {
-        put_before(table, asked, rows);
+        before_put(&table->before, table->base.row_bytes, asked, rows);
     }
+}
+
+/* ---- copies -------------------------------------------------------------------------------- */
+
+static struct store_rows
+sparse_table_merged(const struct store *store)
+{
+    const struct psi_merge *merge = &((const struct sparse_table *)store)->base.merge;
+
+    return (struct store_rows){
+        .ids = merge->ids, .rows = merge->sums, .count = (uint32_t)merge->count};
+}
+
+static struct piece_source
+piece_source(struct sparse_table *table)
+{
+    return (struct piece_source){
+        .spec = table->base.spec,
+        .rows = table->rows,
+        .before = &table->before,
+        .row_bytes = table->base.row_bytes,
+        .first_bucket = table->first_bucket,
+        .end_bucket = table->end_bucket,
+        .step = &table->step,
+    };
+}
+
+static size_t
+sparse_table_piece(struct store *store, struct store_walk *walk, void *to, size_t room)
+{
+    const struct piece_source source = piece_source((struct sparse_table *)store);
+
+    return pieces_next(&source, walk, to, room);
+}
+
+static psd_status
+sparse_table_take(struct store *store, const void *piece, size_t bytes, struct psd_error *err)
+{
+    struct sparse_table *table = (struct sparse_table *)store;
+    const struct piece_source source = piece_source(table);
+    const psd_status status = pieces_take(&source, piece, bytes, err);
+
+    count_bytes(table);
+    ahead_note(table->ahead);
+    return status;
 }
 
 const struct store_ops store_sparse = {
@@ -236,4 +261,7 @@ const struct store_ops store_sparse = {
     .part = rows_store_part,
     .value_loaded = rows_store_value_loaded,
     .lookup = sparse_table_lookup,
+    .merged = sparse_table_merged,
+    .piece = sparse_table_piece,
+    .take = sparse_table_take,
 };

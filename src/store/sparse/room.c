@@ -56,6 +56,9 @@ each_row(const struct sparse *store, const struct bucket *bucket, visit_fn visit
 static void
 remove_row(struct sparse *store, struct bucket *bucket, uint64_t key, uint32_t slot, uint64_t step)
 {
+    if (store->gone != NULL) {
+        gone_add(store, row_at(&store->pool, slot));
+    }
     row_index_remove(&bucket->index, store->bits, key, slot);
     row_pool_give(&store->pool, slot);
     bucket->removed = (uint32_t)step + 1;

@@ -38,6 +38,9 @@ room_is_short(const struct sparse *store, const struct bucket *bucket, size_t co
  * went. */
 uint64_t room_sweep(struct sparse *store, struct bucket *bucket, uint64_t step);
 
+/* Adds a row that goes, to where that is asked for. */
+void gone_add(struct sparse *store, struct row *row);
+
 /* All rows of a bucket go. */
 void room_clear(struct sparse *store, struct bucket *bucket);
 

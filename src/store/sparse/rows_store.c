@@ -76,8 +76,11 @@ rows_store_merge(struct rows_store *rows, const struct store_change *change, str
         const struct leaf *leaf = &change->leaves[i];
 
         for (const struct store_rows *piece = leaf->data; piece != NULL; piece = piece->next) {
-            *list++ = (struct psi_row_list){
-                .rank = leaf->rank, .ids = piece->ids, .rows = piece->rows, .count = piece->count};
+            *list++ = (struct psi_row_list){.rank = leaf->rank,
+                                            .is_sum = leaf->is_sum,
+                                            .ids = piece->ids,
+                                            .rows = piece->rows,
+                                            .count = piece->count};
         }
     }
     return psi_merge_rows(&rows->merge, rows->spec->dtype, rows->spec->width, rows->level,

@@ -124,12 +124,26 @@ void sparse_apply(struct sparse *store, const struct sparse_change *change,
 /* Says which bound refuses rows: table, rows, bytes and the setting that moves it. */
 psd_status sparse_refusal(const struct sparse *store, struct psd_error *err);
 
+/* Rows that went. Zeroed: none. */
+struct sparse_gone {
+    uint64_t *ids;
+    uint8_t *rows; /* in the table's type, as they were last */
+    size_t count;
+    size_t capacity;
+    bool has_failed; /* there was no memory for one */
+};
+
+/* From now on rows that go are added to it; NULL: they are not. It outlives that. */
+void sparse_keep_gone(struct sparse *store, struct sparse_gone *gone);
+void sparse_gone_fini(struct sparse_gone *gone);
+
 /* Step `step` is closed: rows that are idle or small go, in the buckets whose turn it is. Steps
  * that were left out are made up for. Returns how many went. */
 uint64_t sparse_close_step(struct sparse *store, uint64_t step);
 
 /* The steps before this one were closed when these rows were saved, or where they come from. */
 void sparse_begin_at(struct sparse *store, uint64_t step);
+uint64_t sparse_begins_at(const struct sparse *store);
 
 /* ---- Saving, loading, moving: bucket by bucket ---- */
 
@@ -168,10 +182,18 @@ bool sparse_load(struct sparse *store, const struct sparse_rows *rows);
 /* Forgets the rows of a bucket, and what was counted for admission. */
 void sparse_clear(struct sparse *store, uint32_t bucket);
 
+/* The bucket has been loaded from one that was like this. */
+void sparse_set_bucket_info(struct sparse *store, uint32_t bucket,
+                            const struct sparse_bucket *info);
+
 /* What is counted for admission: *bytes_p of it, *epoch_p its age; NULL: nothing. And back. */
 const uint8_t *sparse_counters(const struct sparse *store, uint32_t bucket, size_t *bytes_p,
                                uint32_t *epoch_p);
 bool sparse_load_counters(struct sparse *store, uint32_t bucket, const uint8_t *counters,
                           size_t bytes, uint32_t epoch);
+
+/* The same for a part of them, from that one on. */
+bool sparse_load_counters_at(struct sparse *store, uint32_t bucket, size_t from,
+                             const uint8_t *counters, size_t bytes, uint32_t epoch);
 
 #endif

@@ -42,7 +42,8 @@ struct sparse {
     uint64_t closed; /* 1 + the last step that was closed; 0: none */
     uint64_t growth_ns;
     uint64_t longest_growth_ns;
-    float *work; /* width numbers */
+    float *work;              /* width numbers */
+    struct sparse_gone *gone; /* not owned; NULL: nobody asks what goes */
     struct candidate *candidates;
     size_t candidates_max;
     struct row_pool pool;
