@@ -17,6 +17,7 @@
 #include "base/monotonic.h"
 #include "shard/bucket.h"
 #include "store/initial.h"
+#include "store/sparse/snapshot.h"
 
 enum { AHEAD = 4, AT_ONCE = 16 }; /* groups fetched ahead; the oldest 16th of a full bucket goes */
 
@@ -56,6 +57,9 @@ each_row(const struct sparse *store, const struct bucket *bucket, visit_fn visit
 static void
 remove_row(struct sparse *store, struct bucket *bucket, uint64_t key, uint32_t slot, uint64_t step)
 {
+    if (store->snapshot != NULL) {
+        sparse_snapshot_before_removal(store, row_at(&store->pool, slot), key);
+    }
     row_index_remove(&bucket->index, store->bits, key, slot);
     row_pool_give(&store->pool, slot);
     bucket->removed = (uint32_t)step + 1;

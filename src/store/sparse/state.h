@@ -45,6 +45,7 @@ struct sparse {
     float *work; /* width numbers */
     struct candidate *candidates;
     size_t candidates_max;
+    struct sparse_snapshot *snapshot; /* that is being taken; NULL: none */
     struct row_pool pool;
     struct index_memory indexes;
     struct bucket buckets[];
