@@ -44,10 +44,6 @@ check_sparse(const struct master *master, const struct psi_spec *spec, struct ps
     }
     if (config->replicas > 0) {
         lacks = "replicas is 1, and servers keep no copies of sparse tables yet: give --replicas 0";
-    } else if (config->disk != NULL) {
-        lacks = "the job has checkpoints, and sparse tables are not in them yet";
-    } else if (config->resumed != NULL) {
-        lacks = "the job goes on from a checkpoint, and sparse tables are not in it yet";
     } else if (config->policy == PSI_DEATH_WAIT && evicts(&spec->rows)) {
         lacks = "workers are replaced (on_worker_death wait), and a replacement cannot read rows "
                 "that went in the step before: leave out full oldest, idle_steps and norm_min";

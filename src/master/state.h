@@ -283,6 +283,7 @@ struct saving_place {
     bool answered;
     uint32_t blocks[PSI_SAVED_FILES];  /* of which checksums have come */
     uint32_t earlier[PSI_SAVED_FILES]; /* so many of what lies in earlier generations */
+    uint32_t rows;                     /* so many files of rows */
 };
 
 /* Of what worker 0 has itself (saving_part.c). */
@@ -875,6 +876,8 @@ psd_status master_on_part(struct session *session, const void *body, size_t byte
                           struct psd_error *err);
 psd_status master_on_earlier(struct session *session, const void *body, size_t bytes,
                              struct psd_error *err);
+psd_status master_on_rows_saved(struct session *session, const void *body, size_t bytes,
+                                struct psd_error *err);
 psd_status master_on_blocks(struct session *session, const void *body, size_t bytes,
                             struct psd_error *err);
 

@@ -43,6 +43,12 @@ sparse_begin_at(struct sparse *store, uint64_t step)
     store->closed = step;
 }
 
+uint64_t
+sparse_last_step(const struct sparse *store)
+{
+    return store->step;
+}
+
 /* ---- Buckets ---- */
 
 struct sparse_bucket

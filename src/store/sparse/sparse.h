@@ -131,6 +131,9 @@ uint64_t sparse_close_step(struct sparse *store, uint64_t step);
 /* The steps before this one were closed when these rows were saved, or where they come from. */
 void sparse_begin_at(struct sparse *store, uint64_t step);
 
+/* The largest step of a change, or of a row that was loaded: later changes are not before it. */
+uint64_t sparse_last_step(const struct sparse *store);
+
 /* ---- Saving, loading, moving: bucket by bucket ---- */
 
 struct sparse_bucket {
