@@ -51,6 +51,22 @@ add_file(const struct master *master, uint32_t place, const struct psi_saved_fil
     return psi_manifest_add_rows_file(rows, &file, err);
 }
 
+void
+master_saving_count_rows(struct saving *saving)
+{
+    const struct psi_manifest *all = &saving->generation->rows;
+
+    saving->rows = 0;
+    for (size_t i = 0; i < all->rows_count; i++) {
+        for (size_t j = 0; j < all->rows[i].count; j++) {
+            const struct psi_rows_file *file = &all->rows[i].files[j];
+
+            saving->rows += file->bytes;
+            saving->referred += file->generation != saving->generation_number ? file->bytes : 0;
+        }
+    }
+}
+
 psd_status
 master_on_rows_saved(struct session *session, const void *body, size_t bytes, struct psd_error *err)
 {

@@ -308,7 +308,8 @@ struct saving {
     uint64_t margin;            /* how far ahead the step is chosen */
     uint64_t step;
     uint64_t asked_ns; /* the disk was asked by then */
-    uint64_t referred; /* bytes that lie in earlier generations */
+    uint64_t rows;     /* bytes of files of rows */
+    uint64_t referred; /* of all, those that lie in earlier generations */
     uint64_t saved;    /* the step of the last generation; 0: none */
     uint32_t left;     /* lanes that have not answered */
     bool any_tables;   /* that servers save */
@@ -876,6 +877,7 @@ psd_status master_on_part(struct session *session, const void *body, size_t byte
                           struct psd_error *err);
 psd_status master_on_earlier(struct session *session, const void *body, size_t bytes,
                              struct psd_error *err);
+void master_saving_count_rows(struct saving *saving);
 psd_status master_on_rows_saved(struct session *session, const void *body, size_t bytes,
                                 struct psd_error *err);
 psd_status master_on_blocks(struct session *session, const void *body, size_t bytes,

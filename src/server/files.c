@@ -193,10 +193,11 @@ open_writer(struct lane_files *files, uint64_t epoch, const struct psi_part_orde
 
 /* A file of its own. The mutex is not held. */
 static psd_status
-write_rows(const struct lane_files *files, const struct psi_part_order *order,
-           const struct piece *piece, struct psi_saved_file *saved, struct psd_error *err)
+write_rows(struct lane_files *files, const struct psi_part_order *order, const struct piece *piece,
+           struct psi_saved_file *saved, struct psd_error *err)
 {
     const struct lane_disk_rows *rows = &piece->rows;
+    const uint64_t begin_ns = used_ns();
     struct psi_rows_file file = {.place = rows->place, .number = rows->number};
     struct psi_directory directory;
     psd_status status = psi_directory_open(&directory, files->system, files->path, err);
@@ -206,6 +207,7 @@ write_rows(const struct lane_files *files, const struct psi_part_order *order,
     }
     status = psi_rows_piece_write(rows->piece, &directory, rows->name, order->token, &file, err);
     psi_directory_close(&directory);
+    files->writer.write_ns += used_ns() - begin_ns; /* checksums included */
     *saved = (struct psi_saved_file){.table = rows->table,
                                      .generation = order->generation,
                                      .number = rows->number,

@@ -25,7 +25,8 @@
 
 enum {
     LEISURE_BYTES = 16 << 20, /* so much waits for the disk at most, unless rounds press */
-    TURN_BYTES = 1 << 20,     /* copied per turn of the loop */
+    TURN_BYTES = 1 << 20,     /* copied per turn of the loop ... */
+    ROWS_BYTES = 128 << 10,   /* ... of rows, which lie here and there */
     ROOM_BYTES_MIN = 64 << 20,
     WAIT_MS = 10000,   /* rounds wait no longer for a disk that takes nothing */
     HANGS_MS = 600000, /* and nobody does */
@@ -106,7 +107,7 @@ chunk_bytes(const struct chunk *chunk)
     const struct psi_spec *spec = &chunk->table->spec;
 
     if (is_sparse(chunk)) {
-        return TURN_BYTES;
+        return ROWS_BYTES;
     }
 
     return psi_chunk_elements(spec->count, chunk->index) * psi_spec_all_parts_bytes(spec);
@@ -153,23 +154,32 @@ freeze_rows(struct lane *lane, struct chunk *chunk)
     }
 }
 
+static uint64_t
+cpu_ns(const struct lane *lane)
+{
+    return lane->config.cpu_ns != NULL ? lane->config.cpu_ns() : 0;
+}
+
 /* Some rows. */
 static void
 hand_over_rows(struct lane *lane, struct chunk *chunk)
 {
     struct psd_error err;
+    uint64_t begin_ns;
     bool more = false;
 
     freeze_rows(lane, chunk);
     if (lane->snapshot->failed) {
         return;
     }
-    if (snapshot_rows_go_on(chunk->table, TURN_BYTES, &more, &err) != PSD_OK) {
+    begin_ns = cpu_ns(lane);
+    if (snapshot_rows_go_on(chunk->table, ROWS_BYTES, &more, &err) != PSD_OK) {
         fail(lane, "%s", err.text);
     } else if (!more) {
         chunk->due = false;
         lane->snapshot->left--;
     }
+    lane->snapshot->rows_ns += cpu_ns(lane) - begin_ns;
 }
 
 static void
@@ -471,7 +481,7 @@ hand_over_at_leisure(struct lane *lane, uint64_t waiting)
     while (done < TURN_BYTES && has_time(lane->snapshot, waiting + done)) {
         struct chunk *chunk = lane->snapshot->ready;
 
-        done += chunk_bytes(chunk);
+        done += is_sparse(chunk) ? TURN_BYTES : chunk_bytes(chunk);
         if (is_sparse(chunk)) {
             hand_over_rows(lane, chunk);
         } else {

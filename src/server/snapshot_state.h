@@ -17,6 +17,7 @@ struct snapshot {
     uint64_t left;                     /* chunks that are due */
     uint64_t given;                    /* bytes handed over */
     uint32_t rows_files;               /* files of rows, likewise */
+    uint64_t rows_ns;                  /* of a processor, that copying rows took between rounds */
     uint64_t room;                     /* of those that are not written yet, at most */
     struct chunk *ready;               /* have come to the step; some are no longer due */
     struct chunk **ready_end;

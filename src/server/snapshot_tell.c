@@ -134,6 +134,8 @@ snapshot_tell_all(const struct lane *lane, const struct lane_disk_news *news)
     struct psi_written written = {
         .news = PSI_WRITTEN_ALL, .tables = snapshot->order.tables, .table = snapshot->written};
 
+    struct lane_disk_cost cost = news->cost;
+
     if (!psi_master_link_is_up(&lane->master)) {
         return;
     }
@@ -149,5 +151,6 @@ snapshot_tell_all(const struct lane *lane, const struct lane_disk_news *news)
         return;
     }
     snapshot->told = snapshot_tell(lane, snapshot->number, snapshot->step, &written);
-    disk_tell_cost(&lane->log, snapshot->step, snapshot->given, &news->cost);
+    cost.copy_ns += snapshot->rows_ns;
+    disk_tell_cost(&lane->log, snapshot->step, snapshot->given, &cost);
 }
