@@ -112,18 +112,28 @@ psi_rows_items(const struct psi_row_form *form, const struct psi_rows_count *cou
     }
 }
 
+void
+psi_rows_column_name(const struct psi_row_form *form, enum psi_rows_column column,
+                     char name[PSI_ROWS_NAME_BYTES])
+{
+    if (column >= PSI_ROWS_STATE && column <= PSI_ROWS_STATE_LAST) {
+        snprintf(name, PSI_ROWS_NAME_BYTES, "%s.%s", columns[column].name,
+                 psi_rule_state_name(form->rule, (unsigned)(column - PSI_ROWS_STATE)));
+    } else {
+        snprintf(name, PSI_ROWS_NAME_BYTES, "%s", columns[column].name);
+    }
+}
+
 /* Where it lies in the data, from `begin` on. */
 static void
 put_column(FILE *out, const struct psi_row_form *form, enum psi_rows_column column, uint32_t items,
            uint64_t begin)
 {
     const uint32_t numbers = inner(form, column);
+    char name[PSI_ROWS_NAME_BYTES];
 
-    fprintf(out, ",\"%s", columns[column].name);
-    if (column >= PSI_ROWS_STATE && column <= PSI_ROWS_STATE_LAST) {
-        fprintf(out, ".%s", psi_rule_state_name(form->rule, (unsigned)(column - PSI_ROWS_STATE)));
-    }
-    fprintf(out, "\":{\"dtype\":\"%s\",\"shape\":[%u", columns[column].dtype, items);
+    psi_rows_column_name(form, column, name);
+    fprintf(out, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%u", name, columns[column].dtype, items);
     if (numbers > 0) {
         fprintf(out, ",%u", numbers);
     }

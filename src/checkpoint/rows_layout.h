@@ -52,6 +52,12 @@ struct psi_row_form psi_row_form_of(const struct psi_spec *spec);
 uint32_t psi_rows_state_numbers(const struct psi_row_form *form);
 uint32_t psi_rows_state_arrays(const struct psi_row_form *form);
 
+enum { PSI_ROWS_NAME_BYTES = 64 };
+
+/* "values", "state.mean". */
+void psi_rows_column_name(const struct psi_row_form *form, enum psi_rows_column column,
+                          char name[PSI_ROWS_NAME_BYTES]);
+
 /* How much a file has. */
 struct psi_rows_count {
     uint32_t rows;

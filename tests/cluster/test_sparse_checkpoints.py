@@ -190,6 +190,25 @@ def test_the_tools_know_sparse_tables(killed, tmp_path):
         assert len(row) == 5, name
 
 
+def test_rows_are_exported(killed, tmp_path):
+    """If this fails, other programs get rows twice, rows that have gone, or rows of an earlier generation."""
+    assert checkpoint("export", killed, "all.safetensors", cwd=tmp_path).returncode == 0
+    assert checkpoint("export", "--format", "numpy", killed, "arrays", cwd=tmp_path).returncode == 0
+    for name in ("adagrad", "adam", "oldest", "admitted"):
+        rows = rows_of(killed, 3, name)
+        tensors = safetensors_numpy.load_file(tmp_path / f"all.{name}.safetensors")
+        assert sorted(tensors["ids"]) == sorted(rows)
+        for column, tensor in tensors.items():
+            array = np.load(tmp_path / "arrays" / f"{name}.{column}.npy", allow_pickle=False)
+            assert array.dtype == tensor.dtype and array.shape == tensor.shape and array.tobytes() == tensor.tobytes()
+        state = [tensors[column] for column in sorted(tensors) if column.startswith("state.")]
+        for at, id_ in enumerate(tensors["ids"]):
+            got = (tensors["values"][at], tensors["steps"][at], tensors["counts"][at], *(each[at] for each in state))
+            assert all(np.array_equal(one, other) for one, other in zip(got, rows[int(id_)], strict=True))
+    again = checkpoint("export", killed, "all.safetensors", cwd=tmp_path)
+    assert again.returncode == 3 and "File exists" in again.stderr
+
+
 @pytest.mark.parametrize("generation, left", [(3, 2), (2, 1)])
 def test_damaged_changes_cost_one_generation(killed, undisturbed, tmp_path, generation, left):
     """If this fails, a job trains on with rows that a disk has damaged, or does not say which generation it takes instead."""

@@ -21,6 +21,7 @@
 #include "checkpoint/read.h"
 #include "config/options.h"
 #include "launch/cli/checkpoint_export.h"
+#include "launch/cli/checkpoint_export_rows.h"
 #include "launch/cli/refuse.h"
 #include "launch/cli/table.h"
 #include "launch/cli/verbs.h"
@@ -340,6 +341,11 @@ export_values(const char *path, const char *out, struct psd_error *err)
     }
     status = given.format == CHECKPOINT_NUMPY ? checkpoint_export_numpy(checkpoint, out, err)
                                               : checkpoint_export_file(checkpoint, out, err);
+    if (status == PSD_OK) {
+        status = given.format == CHECKPOINT_NUMPY
+                     ? checkpoint_export_rows_numpy(checkpoint, out, err)
+                     : checkpoint_export_rows_files(checkpoint, out, err);
+    }
     if (status == PSD_OK) {
         printf("step %" PRIu64 " of %s is in %s\n", checkpoint->manifest.step, path, out);
     }
