@@ -94,13 +94,12 @@ plan_initial_rows(const struct plan *plan, unsigned index, uint64_t first, uint6
     free(ids);
 }
 
-/* Not where servers would have to have copies of it, nor where it would be saved, or joined. */
+/* Not where servers would have to have copies of it, nor where workers would save it, or join. */
 static bool
 may_have_rows(const struct plan *plan)
 {
-    return plan->replicas == 0 && plan->faults.server_lives == 0 && plan->checkpoint_steps == 0 &&
-           plan->checkpoint_ms == 0 && plan->save_every == 0 && plan->load_step == 0 &&
-           plan->max_servers == 0 && !plan_is_elastic(plan);
+    return plan->replicas == 0 && plan->faults.server_lives == 0 && plan->save_every == 0 &&
+           plan->load_step == 0 && plan->max_servers == 0 && !plan_is_elastic(plan);
 }
 
 static void
