@@ -39,7 +39,7 @@ ALLOWED = {
     "transport/world": {"transport", "transport/loop", "transport/stream"},
     "secure": {"wire", "transport"},
     "rpc": {"view", "wire", "transport"},
-    "checkpoint": {"table"},
+    "checkpoint": {"table", "shard"},
     "client/core": {"metric", "store", "view", "rpc", "wire", "codec", "transport", "table", "shard", "clock"},
     "client/host": {"view", "client/core", "store", "rpc", "codec"},
     "client/api": {"metric", "view", "client/core", "secure", "checkpoint", "rpc", "wire", "transport", "transport/loop", "config"},

@@ -1009,7 +1009,7 @@ test_manifest_refuses_nonsense(void **state)
          "32 bits"},
         {MANIFEST_HEAD "\"files\":[],", "{ expected"},
         {MANIFEST_HEAD, "unexpected field"},
-        {"{\"format\":\"poseidon-checkpoint\",\"version\":5,", "version"},
+        {"{\"format\":\"poseidon-checkpoint\",\"version\":6,", "version"},
         {"{\"format\":\"poseidon-checkpoint\",\"version\":1,\"generation\":8,", "generation"},
         {"{\"format\":\"x\",", "not a manifest"},
         {"{},", "missing"},

@@ -9,6 +9,8 @@
 #include "base/fail.h"
 #include "checkpoint/outline.h"
 #include "checkpoint/read.h"
+#include "table/dtype.h"
+#include "table/rule.h"
 
 enum { SHAPE_TEXT_BYTES = 200 };
 
@@ -86,6 +88,45 @@ check_rule(const struct psi_checkpoint *checkpoint, const struct psi_manifest_ta
                     (int)here_bytes, here);
 }
 
+/* "bf16[16], rule adagrad, row_wise 1, 4096 buckets of 0 counters" */
+static void
+form_text(const struct psi_row_form *form, char text[SHAPE_TEXT_BYTES])
+{
+    snprintf(text, SHAPE_TEXT_BYTES, "%s[%u], rule %s, row_wise %u, %u buckets with %u counters",
+             psi_dtype_name(form->dtype), form->width, psi_rule_name(form->rule), form->row_wise,
+             1u << form->bucket_bits, form->counter_bytes);
+}
+
+/* How many buckets and counters there are follows from capacity_rows, admit_after and admit_counters. */
+static psd_status
+check_rows(const struct psi_checkpoint *checkpoint, const struct psi_spec *spec,
+           struct psd_error *err)
+{
+    const struct psi_manifest_rows *rows = psi_manifest_rows(&checkpoint->manifest, spec->name);
+    const struct psi_row_form form = psi_row_form_of(spec);
+    char here[SHAPE_TEXT_BYTES];
+    char there[SHAPE_TEXT_BYTES];
+
+    if (rows == NULL) {
+        return psi_fail(err, PSD_ERR_MISMATCH,
+                        "load table %s: it is sparse in this job, and not in generation %llu of %s",
+                        spec->name, (unsigned long long)checkpoint->manifest.generation,
+                        checkpoint->path);
+    }
+    if (rows->form.dtype == form.dtype && rows->form.rule == form.rule &&
+        rows->form.width == form.width && rows->form.row_wise == form.row_wise &&
+        rows->form.bucket_bits == form.bucket_bits &&
+        rows->form.counter_bytes == form.counter_bytes) {
+        return PSD_OK;
+    }
+    form_text(&form, here);
+    form_text(&rows->form, there);
+    return psi_fail(err, PSD_ERR_MISMATCH,
+                    "load table %s: its rows are %s in generation %llu of %s, %s in this job",
+                    spec->name, there, (unsigned long long)checkpoint->manifest.generation,
+                    checkpoint->path, here);
+}
+
 psd_status
 psi_checkpoint_fits(const struct psi_checkpoint *checkpoint, const struct psi_spec *spec,
                     struct psd_error *err)
@@ -99,6 +140,9 @@ psi_checkpoint_fits(const struct psi_checkpoint *checkpoint, const struct psi_sp
         return psi_fail(err, PSD_ERR_MISMATCH, "load table %s: not in generation %llu of %s",
                         spec->name, (unsigned long long)checkpoint->manifest.generation,
                         checkpoint->path);
+    }
+    if (psi_spec_is_sparse(spec)) {
+        return check_rows(checkpoint, spec, err);
     }
     for (unsigned part = count; part-- > 0 && status == PSD_OK;) { /* the value: people know it */
         status = check_part(checkpoint, spec, &parts[part], err);

@@ -34,6 +34,9 @@ static const struct {
 static const char changes_suffix[] = ".changes";
 static const char part_prefix[] = "part-";
 static const char part_temporary[] = ".part";
+static const char rows_prefix[] = "rows-";
+static const char rows_suffix[] = ".safetensors";
+static const char rows_temporary[] = ".rows";
 
 void
 psi_checkpoint_name(char name[PSI_CHECKPOINT_NAME_BYTES], enum psi_checkpoint_kind kind,
@@ -90,19 +93,45 @@ psi_checkpoint_temporary_part_name(char file[PSI_CHECKPOINT_NAME_BYTES], uint64_
              (unsigned long long)token, PSI_CHECKPOINT_PART_NAME_MAX, name);
 }
 
+void
+psi_checkpoint_rows_name(char file[PSI_CHECKPOINT_NAME_BYTES], uint64_t generation, uint32_t place,
+                         uint32_t number)
+{
+    snprintf(file, PSI_CHECKPOINT_NAME_BYTES, "%s%llu-%u-%u%s", rows_prefix,
+             (unsigned long long)generation, place, number, rows_suffix);
+}
+
+void
+psi_checkpoint_temporary_rows_name(char file[PSI_CHECKPOINT_NAME_BYTES], uint64_t token,
+                                   uint32_t place, uint32_t number)
+{
+    snprintf(file, PSI_CHECKPOINT_NAME_BYTES, "%s-%016llx-%u-%u.tmp", rows_temporary,
+             (unsigned long long)token, place, number);
+}
+
 static bool
 begins_with(const char *name, const char *prefix)
 {
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* Is it the temporary file of a data file or a part? (The manifest's is the writer's lock.) */
+bool
+psi_checkpoint_is_temporary_rows(const char *file, uint64_t token)
+{
+    char prefix[PSI_CHECKPOINT_NAME_BYTES];
+
+    snprintf(prefix, sizeof(prefix), "%s-%016llx-", rows_temporary, (unsigned long long)token);
+    return begins_with(file, prefix);
+}
+
+/* Is it the temporary file of a data file, a part or rows? (The manifest's is the writer's lock.) */
 static bool
 is_temporary(const char *name)
 {
     static const char suffix[] = ".tmp";
     const size_t length = strlen(name);
-    bool is_ours = begins_with(name, part_temporary) && name[sizeof(part_temporary) - 1] == '-';
+    bool is_ours = (begins_with(name, part_temporary) && name[sizeof(part_temporary) - 1] == '-') ||
+                   (begins_with(name, rows_temporary) && name[sizeof(rows_temporary) - 1] == '-');
 
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
         const size_t prefix = strlen(kinds[kind].temporary);
@@ -134,6 +163,34 @@ parse_part_name(const char *name, struct psi_generation *generation_p)
     return true;
 }
 
+/* A number without leading zeros; NULL: there is none. Else what follows it. */
+static const char *
+skip_number(const char *text)
+{
+    const size_t count = strspn(text, "0123456789");
+
+    return count < 1 || count > DIGITS_MAX || (count > 1 && text[0] == '0') ? NULL : text + count;
+}
+
+/* rows-N-P-K.safetensors */
+static bool
+parse_rows_name(const char *name, struct psi_generation *generation_p)
+{
+    const char *at = begins_with(name, rows_prefix) ? name + sizeof(rows_prefix) - 1 : NULL;
+
+    for (int left = 2; left > 0 && at != NULL; left--) {
+        at = skip_number(at);
+        at = at != NULL && at[0] == '-' ? at + 1 : NULL;
+    }
+    at = at != NULL ? skip_number(at) : NULL;
+    if (at == NULL || strcmp(at, rows_suffix) != 0 || name[sizeof(rows_prefix) - 1] == '0') {
+        return false;
+    }
+    generation_p->number = strtoull(name + sizeof(rows_prefix) - 1, NULL, 10);
+    generation_p->kind = PSI_CHECKPOINT_ROWS;
+    return true;
+}
+
 /* What follows the number. */
 static bool
 is_suffix(unsigned kind, const char *text)
@@ -145,7 +202,7 @@ is_suffix(unsigned kind, const char *text)
 static bool
 parse_name(const char *name, struct psi_generation *generation_p)
 {
-    if (parse_part_name(name, generation_p)) {
+    if (parse_part_name(name, generation_p) || parse_rows_name(name, generation_p)) {
         return true;
     }
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_KINDS; kind++) {

@@ -4,6 +4,7 @@
  *     params-N.safetensors   values
  *     state-N.safetensors    master values and optimizer state
  *     part-N-NAME            what workers brought, if they did
+ *     rows-N-P-K.safetensors rows of sparse tables: the K-th file of place P (rows_layout.h)
  *     params-N.changes       instead of params-N.safetensors: only what changed since earlier ones;
  *                            likewise state-N.changes
  *     manifest-N.json        sizes and checksums of all, and of itself; renamed into place last
@@ -25,6 +26,7 @@ enum psi_checkpoint_kind {
     PSI_CHECKPOINT_MANIFEST,
     PSI_CHECKPOINT_KINDS,
     PSI_CHECKPOINT_BROUGHT = PSI_CHECKPOINT_KINDS, /* a part of workers */
+    PSI_CHECKPOINT_ROWS,                           /* of a sparse table */
     PSI_CHECKPOINT_TEMPORARY,                      /* is being written */
 };
 
@@ -54,6 +56,15 @@ void psi_checkpoint_part_name(char file[PSI_CHECKPOINT_NAME_BYTES], uint64_t gen
                               const char *name);
 void psi_checkpoint_temporary_part_name(char file[PSI_CHECKPOINT_NAME_BYTES], uint64_t token,
                                         const char *name);
+
+/* A file of rows, and while it is being written. */
+void psi_checkpoint_rows_name(char file[PSI_CHECKPOINT_NAME_BYTES], uint64_t generation,
+                              uint32_t place, uint32_t number);
+void psi_checkpoint_temporary_rows_name(char file[PSI_CHECKPOINT_NAME_BYTES], uint64_t token,
+                                        uint32_t place, uint32_t number);
+
+/* Is it a file of rows that is being written with that token? */
+bool psi_checkpoint_is_temporary_rows(const char *file, uint64_t token);
 
 /* One file. */
 struct psi_generation {

@@ -31,6 +31,10 @@ psi_manifest_fini(struct psi_manifest *manifest)
     }
     free(manifest->tables);
     free(manifest->parts);
+    for (size_t i = 0; i < manifest->rows_count; i++) {
+        free(manifest->rows[i].files);
+    }
+    free(manifest->rows);
     memset(manifest, 0, sizeof(*manifest));
 }
 
@@ -106,6 +110,68 @@ psi_manifest_table(const struct psi_manifest *manifest, const char *name)
         }
     }
     return NULL;
+}
+
+/* ---- Rows of sparse tables ---- */
+
+const struct psi_manifest_rows *
+psi_manifest_rows(const struct psi_manifest *manifest, const char *table)
+{
+    for (size_t i = 0; i < manifest->rows_count; i++) {
+        if (strcmp(manifest->rows[i].table, table) == 0) {
+            return &manifest->rows[i];
+        }
+    }
+    return NULL;
+}
+
+struct psi_manifest_rows *
+psi_manifest_add_rows(struct psi_manifest *manifest, const char *table,
+                      const struct psi_row_form *form)
+{
+    struct psi_manifest_rows *rows =
+        reallocarray(manifest->rows, manifest->rows_count + 1, sizeof(*rows));
+
+    if (rows == NULL) {
+        return NULL;
+    }
+    manifest->rows = rows;
+    rows += manifest->rows_count++;
+    *rows = (struct psi_manifest_rows){.form = *form};
+    snprintf(rows->table, sizeof(rows->table), "%s", table);
+    return rows;
+}
+
+psd_status
+psi_manifest_add_rows_file(struct psi_manifest_rows *rows, const struct psi_rows_file *file,
+                           struct psd_error *err)
+{
+    if (file->first_bucket > file->end_bucket || file->end_bucket > 1u << rows->form.bucket_bits ||
+        file->bytes == 0 || file->bytes > PSI_ROWS_FILE_BYTES_MAX ||
+        file->count.cleared > 1u << rows->form.bucket_bits ||
+        (file->count.counted > 0 && rows->form.counter_bytes == 0)) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "table %s: file %u of place %u: buckets %u to %u, %llu bytes", rows->table,
+                        file->number, file->place, file->first_bucket, file->end_bucket,
+                        (unsigned long long)file->bytes);
+    }
+    if (rows->count == PSI_ROWS_FILES_MAX) {
+        return psi_fail(err, PSD_ERR_TOO_BIG, "table %s: its rows are in more than %d files",
+                        rows->table, PSI_ROWS_FILES_MAX);
+    }
+    if (rows->count == rows->capacity) {
+        const size_t capacity = rows->capacity * 2 + 16;
+        struct psi_rows_file *files = reallocarray(rows->files, capacity, sizeof(*files));
+
+        if (files == NULL) {
+            return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for a list of files",
+                            rows->table);
+        }
+        rows->files = files;
+        rows->capacity = capacity;
+    }
+    rows->files[rows->count++] = *file;
+    return PSD_OK;
 }
 
 psd_status

@@ -17,12 +17,15 @@
 
 #include "checkpoint/generations.h"
 #include "checkpoint/ranges.h"
+#include "checkpoint/rows_layout.h"
 
 enum {
     PSI_MANIFEST_BLOCK_BYTES = 1 << 20, /* of a data file: one checksum each */
     PSI_MANIFEST_BYTES_MAX = 1 << 28,
     PSI_MANIFEST_SPEC_MAX = 1024,
     PSI_MANIFEST_PARTS_MAX = 8192,
+    PSI_ROWS_FILES_MAX = 1 << 18,      /* of a table */
+    PSI_ROWS_FILE_BYTES_MAX = 1 << 26, /* of one: it is read as a whole */
 };
 
 /* Which part of a table is of one moment: the whole table, at the step; or only each chunk, because
@@ -55,6 +58,27 @@ struct psi_manifest_part {
     uint32_t checksum;
 };
 
+/* A file of rows of a sparse table. */
+struct psi_rows_file {
+    uint64_t generation; /* that it was written for: this one, or one before */
+    uint32_t place;      /* of who wrote it: the files of a place count in the order of the list */
+    uint32_t number;     /* among those that it wrote then */
+    uint32_t first_bucket; /* its rows are of these ... */
+    uint32_t end_bucket;   /* ... and not of this */
+    struct psi_rows_count count;
+    uint64_t bytes;
+    uint32_t checksum;
+};
+
+/* The rows of a sparse table. Thread: owned by its caller. */
+struct psi_manifest_rows {
+    char table[PSD_NAME_MAX + 1];
+    struct psi_row_form form;
+    struct psi_rows_file *files; /* owned */
+    size_t count;
+    size_t capacity;
+};
+
 /* Thread: owned by its caller. */
 struct psi_manifest {
     uint64_t generation;
@@ -63,6 +87,8 @@ struct psi_manifest {
     size_t table_count;
     struct psi_manifest_part *parts;
     size_t part_count;
+    struct psi_manifest_rows *rows; /* one for each sparse table */
+    size_t rows_count;
     struct psi_manifest_file files[PSI_CHECKPOINT_DATA_FILES];
 };
 
@@ -91,6 +117,18 @@ const struct psi_manifest_table *psi_manifest_table(const struct psi_manifest *m
 /* Another part. PSD_ERR_INVALID: of no such name, of a name that is there, or too many. */
 psd_status psi_manifest_add_part(struct psi_manifest *manifest,
                                  const struct psi_manifest_part *part, struct psd_error *err);
+
+/* NULL: not in the manifest, or not sparse. */
+const struct psi_manifest_rows *psi_manifest_rows(const struct psi_manifest *manifest,
+                                                  const char *table);
+
+/* Another sparse table, without files. NULL: no memory. */
+struct psi_manifest_rows *psi_manifest_add_rows(struct psi_manifest *manifest, const char *table,
+                                                const struct psi_row_form *form);
+
+/* Another file of a table. PSD_ERR_INVALID: it cannot be; PSD_ERR_TOO_BIG: too many. */
+psd_status psi_manifest_add_rows_file(struct psi_manifest_rows *rows,
+                                      const struct psi_rows_file *file, struct psd_error *err);
 
 /*
  * Reads the text of a manifest into an empty one of that generation. What is wrong is

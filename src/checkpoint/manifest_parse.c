@@ -14,6 +14,9 @@
 #include "base/fail.h"
 #include "checkpoint/manifest_text.h"
 #include "checkpoint/scan.h"
+#include "shard/bucket.h"
+#include "table/dtype.h"
+#include "table/rule.h"
 
 static bool
 read_field(struct psi_scan *scan, bool *first_p, const char *expected)
@@ -154,6 +157,154 @@ read_parts(struct psi_scan *scan, struct psi_manifest *manifest)
     }
 }
 
+/* At most so much. */
+static uint32_t
+read_small(struct psi_scan *scan, bool *first_p, const char *key, uint32_t max)
+{
+    const uint64_t value = read_number(scan, first_p, key);
+
+    if (value > max) {
+        psi_scan_fail(scan, key);
+        return 0;
+    }
+    return (uint32_t)value;
+}
+
+static void
+read_buckets(struct psi_scan *scan, bool *first_p, struct psi_rows_file *file)
+{
+    uint64_t first = 0;
+    uint64_t end = 0;
+
+    if (read_field(scan, first_p, "buckets")) {
+        psi_scan_take(scan, '[');
+        psi_scan_number(scan, &first);
+        psi_scan_take(scan, ',');
+        psi_scan_number(scan, &end);
+        psi_scan_take(scan, ']');
+    }
+    if (first > UINT32_MAX || end > UINT32_MAX) {
+        psi_scan_fail(scan, "buckets");
+    }
+    file->first_bucket = (uint32_t)first;
+    file->end_bucket = (uint32_t)end;
+}
+
+/* The file's name follows from its numbers: a manifest cannot point elsewhere. */
+static void
+read_rows_file(struct psi_scan *scan, struct psi_manifest_rows *rows, uint64_t generation)
+{
+    struct psi_rows_file file = {0};
+    char expected[PSI_CHECKPOINT_NAME_BYTES];
+    char name[PSI_CHECKPOINT_NAME_BYTES] = "";
+    bool first = true;
+
+    psi_scan_take(scan, '{');
+    read_text(scan, &first, "file", name, sizeof(name));
+    file.generation = read_number(scan, &first, "generation");
+    file.place = read_small(scan, &first, "place", UINT32_MAX);
+    file.number = read_small(scan, &first, "number", UINT32_MAX);
+    read_buckets(scan, &first, &file);
+    file.count.rows = read_small(scan, &first, "rows", UINT32_MAX);
+    file.count.cleared = read_small(scan, &first, "cleared", UINT32_MAX);
+    file.count.counted = read_small(scan, &first, "counted", UINT32_MAX);
+    file.bytes = read_number(scan, &first, "bytes");
+    file.checksum = read_small(scan, &first, "crc32c", UINT32_MAX);
+    psi_scan_take(scan, '}');
+    psi_checkpoint_rows_name(expected, file.generation, file.place, file.number);
+    if (file.generation == 0 || file.generation > generation || strcmp(name, expected) != 0) {
+        psi_scan_fail(scan, "name of another file");
+    }
+    if (scan->status == PSD_OK) {
+        switch (psi_manifest_add_rows_file(rows, &file, NULL)) {
+        case PSD_OK:
+            break;
+        case PSD_ERR_NO_MEMORY:
+            psi_scan_no_memory(scan);
+            break;
+        default:
+            psi_scan_fail(scan, "file of rows that cannot be");
+        }
+    }
+}
+
+static psd_dtype
+read_dtype(struct psi_scan *scan, bool *first_p)
+{
+    static const psd_dtype dtypes[] = {PSD_F32, PSD_F16, PSD_BF16};
+    char text[32] = "";
+
+    read_text(scan, first_p, "dtype", text, sizeof(text));
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
+        if (strcmp(text, psi_dtype_name(dtypes[i])) == 0) {
+            return dtypes[i];
+        }
+    }
+    psi_scan_fail(scan, "type that rows cannot have");
+    return PSD_F32;
+}
+
+static psd_rule
+read_rule(struct psi_scan *scan, bool *first_p)
+{
+    char text[32] = "";
+
+    read_text(scan, first_p, "rule", text, sizeof(text));
+    for (unsigned rule = 0; rule < PSI_RULES; rule++) {
+        if (strcmp(text, psi_rule_name((psd_rule)rule)) == 0) {
+            return (psd_rule)rule;
+        }
+    }
+    psi_scan_fail(scan, "unknown rule");
+    return PSD_RULE_SGD;
+}
+
+static void
+read_form(struct psi_scan *scan, bool *first_p, struct psi_row_form *form)
+{
+    form->dtype = read_dtype(scan, first_p);
+    form->rule = read_rule(scan, first_p);
+    form->width = read_small(scan, first_p, "width", PSD_WIDTH_MAX);
+    form->row_wise = read_small(scan, first_p, "row_wise", 1);
+    form->bucket_bits = read_small(scan, first_p, "bucket_bits", PSI_BUCKET_BITS_MAX);
+    form->counter_bytes = read_small(scan, first_p, "counter_bytes", PSI_ROWS_FILE_BYTES_MAX);
+    if (form->width == 0 || form->bucket_bits == 0 ||
+        (form->row_wise != 0 && psi_rule_states(form->rule) == 0)) {
+        psi_scan_fail(scan, "rows that cannot be");
+    }
+}
+
+static void
+read_rows(struct psi_scan *scan, struct psi_manifest *manifest)
+{
+    psi_scan_take(scan, '[');
+    for (bool first = true; psi_scan_more(scan, ']', &first);) {
+        char table[PSD_NAME_MAX + 1] = "";
+        struct psi_row_form form = {0};
+        struct psi_manifest_rows *rows;
+        bool first_field = true;
+
+        psi_scan_take(scan, '{');
+        read_text(scan, &first_field, "table", table, sizeof(table));
+        read_form(scan, &first_field, &form);
+        if (psi_manifest_rows(manifest, table) != NULL) {
+            psi_scan_fail(scan, "table that is there twice");
+        }
+        rows = psi_manifest_add_rows(manifest, table, &form);
+        if (rows == NULL) {
+            psi_scan_no_memory(scan);
+            return;
+        }
+        if (read_field(scan, &first_field, "files")) {
+            psi_scan_take(scan, '[');
+            for (bool first_file = true; psi_scan_more(scan, ']', &first_file);) {
+                read_rows_file(scan, rows, manifest->generation);
+            }
+        }
+        psi_scan_take(scan, '}');
+    }
+}
+
 static void
 read_blocks(struct psi_scan *scan, struct psi_manifest_file *file)
 {
@@ -273,6 +424,9 @@ read_manifest(struct psi_scan *scan, struct psi_manifest *manifest)
     }
     if (version >= PSI_MANIFEST_VERSION_PARTS && read_field(scan, &first, "parts")) {
         read_parts(scan, manifest);
+    }
+    if (version >= PSI_MANIFEST_VERSION_ROWS && read_field(scan, &first, "rows")) {
+        read_rows(scan, manifest);
     }
     if (read_field(scan, &first, "files")) {
         psi_scan_take(scan, '[');

@@ -12,6 +12,8 @@
 #include "base/crc32c.h"
 #include "base/fail.h"
 #include "checkpoint/scan.h"
+#include "table/dtype.h"
+#include "table/rule.h"
 
 const char *const psi_manifest_moments[] = {
     [PSI_MANIFEST_MOMENT_STEP] = "step",
@@ -67,6 +69,39 @@ put_part(FILE *out, const struct psi_manifest *manifest, const struct psi_manife
             (unsigned long long)part->bytes, part->checksum);
 }
 
+static void
+put_rows_file(FILE *out, const struct psi_rows_file *file)
+{
+    char name[PSI_CHECKPOINT_NAME_BYTES];
+
+    psi_checkpoint_rows_name(name, file->generation, file->place, file->number);
+    fprintf(out,
+            "{\"file\":\"%s\",\"generation\":%llu,\"place\":%u,\"number\":%u,\"buckets\":[%u,%u],"
+            "\"rows\":%u,\"cleared\":%u,\"counted\":%u,\"bytes\":%llu,\"crc32c\":%u}",
+            name, (unsigned long long)file->generation, file->place, file->number,
+            file->first_bucket, file->end_bucket, file->count.rows, file->count.cleared,
+            file->count.counted, (unsigned long long)file->bytes, file->checksum);
+}
+
+static void
+put_rows(FILE *out, const struct psi_manifest_rows *rows)
+{
+    const struct psi_row_form *form = &rows->form;
+
+    fputs("{\"table\":", out);
+    psi_scan_quote(out, rows->table);
+    fprintf(out,
+            ",\"dtype\":\"%s\",\"rule\":\"%s\",\"width\":%u,\"row_wise\":%u,\"bucket_bits\":%u,"
+            "\"counter_bytes\":%u,\"files\":[",
+            psi_dtype_name(form->dtype), psi_rule_name(form->rule), form->width, form->row_wise,
+            form->bucket_bits, form->counter_bytes);
+    for (size_t i = 0; i < rows->count; i++) {
+        fputs(i > 0 ? ",\n" : "\n", out);
+        put_rows_file(out, &rows->files[i]);
+    }
+    fputs("]}", out);
+}
+
 /* All but its own checksum. One table or file per line: people read it, too. */
 static void
 put_manifest(FILE *out, const struct psi_manifest *manifest)
@@ -85,6 +120,11 @@ put_manifest(FILE *out, const struct psi_manifest *manifest)
     for (size_t i = 0; i < manifest->part_count; i++) {
         fputs(i > 0 ? ",\n" : "\n", out);
         put_part(out, manifest, &manifest->parts[i]);
+    }
+    fputs("],\n\"rows\":[", out);
+    for (size_t i = 0; i < manifest->rows_count; i++) {
+        fputs(i > 0 ? ",\n" : "\n", out);
+        put_rows(out, &manifest->rows[i]);
     }
     fputs("],\n\"files\":[", out);
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {

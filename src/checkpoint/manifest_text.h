@@ -9,11 +9,12 @@
 #include "checkpoint/manifest.h"
 
 enum {
-    PSI_MANIFEST_VERSION = 4,
+    PSI_MANIFEST_VERSION = 5,
     PSI_MANIFEST_VERSION_READ = 1,    /* and all since; 1 does not tell a table's moment */
     PSI_MANIFEST_VERSION_MOMENT = 2,  /* the first that does */
     PSI_MANIFEST_VERSION_PARTS = 3,   /* the first with parts of workers */
     PSI_MANIFEST_VERSION_EARLIER = 4, /* the first whose files refer to earlier ones */
+    PSI_MANIFEST_VERSION_ROWS = 5,    /* the first with rows of sparse tables */
     PSI_MANIFEST_TAIL_BYTES = 21,
 };
 

@@ -69,6 +69,11 @@ psi_needed_add(struct psi_needed *needed, const struct psi_directory *directory,
             add(needed, earlier->list[i].generation);
         }
     }
+    for (size_t i = 0; i < manifest.rows_count; i++) {
+        for (size_t j = 0; j < manifest.rows[i].count; j++) {
+            add(needed, manifest.rows[i].files[j].generation);
+        }
+    }
     psi_manifest_fini(&manifest);
 }
 

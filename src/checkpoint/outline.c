@@ -30,6 +30,10 @@ psi_saved_parts(const struct psi_spec *spec, struct psi_saved_part parts[PSI_PAR
     const psd_dtype state_dtype = spec->dtype == PSD_F64 ? PSD_F64 : PSD_F32;
     unsigned count = 0;
 
+    if (psi_spec_is_sparse(spec)) {
+        return 0; /* its rows are in files of their own */
+    }
+
     if (psi_dtype_bytes(spec->dtype) == 2) {
         parts[count] = (struct psi_saved_part){PSI_PART_MASTER, PSI_CHECKPOINT_STATE, PSD_F32};
         name_part(&parts[count++], spec->name, "master");

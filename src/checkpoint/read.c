@@ -337,6 +337,30 @@ psi_checkpoint_read(struct psi_checkpoint *checkpoint, enum psi_checkpoint_kind 
     return read_bytes(checkpoint, kind, data_begin + tensor->begin + first, bytes, to, err);
 }
 
+psd_status
+psi_checkpoint_read_rows(const struct psi_checkpoint *checkpoint,
+                         const struct psi_manifest_rows *rows, const struct psi_rows_file *file,
+                         struct psi_rows_piece **piece_p, struct psd_error *err)
+{
+    return psi_rows_piece_read(&checkpoint->directory, rows, file, piece_p, err);
+}
+
+/* Those of a sparse table, in this generation and before. */
+static psd_status
+check_rows(const struct psi_checkpoint *checkpoint, const struct psi_manifest_rows *rows,
+           bool verify, struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    for (size_t i = 0; i < rows->count && verify && status == PSD_OK; i++) {
+        struct psi_rows_piece *piece = NULL;
+
+        status = psi_checkpoint_read_rows(checkpoint, rows, &rows->files[i], &piece, err);
+        psi_rows_piece_destroy(piece);
+    }
+    return status;
+}
+
 /* ------------------------------------------------------------------------------ generations --- */
 
 static struct psi_checkpoint *
@@ -349,12 +373,14 @@ checkpoint_create(const struct psi_directory *directory, uint64_t generation)
     }
     checkpoint->disk = directory->disk;
     checkpoint->path = directory->path;
+    checkpoint->directory = *directory;
+    checkpoint->directory.fd = fcntl(directory->fd, F_DUPFD_CLOEXEC, 0);
     psi_manifest_init(&checkpoint->manifest, generation);
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
         checkpoint->fds[kind] = -1;
     }
     checkpoint->block = malloc(PSI_MANIFEST_BLOCK_BYTES);
-    if (checkpoint->block == NULL) {
+    if (checkpoint->block == NULL || checkpoint->directory.fd < 0) {
         psi_checkpoint_destroy(checkpoint);
         return NULL;
     }
@@ -375,6 +401,7 @@ psi_checkpoint_destroy(struct psi_checkpoint *checkpoint)
         free(checkpoint->sources[kind]);
         psi_tensors_fini(&checkpoint->tensors[kind]);
     }
+    psi_directory_close(&checkpoint->directory);
     psi_manifest_fini(&checkpoint->manifest);
     free(checkpoint->block);
     free(checkpoint);
@@ -396,6 +423,9 @@ open_generation(const struct psi_directory *directory, uint64_t generation, bool
     }
     for (size_t i = 0; i < checkpoint->manifest.part_count && status == PSD_OK; i++) {
         status = check_part(checkpoint, directory, &checkpoint->manifest.parts[i], verify, err);
+    }
+    for (size_t i = 0; i < checkpoint->manifest.rows_count && status == PSD_OK; i++) {
+        status = check_rows(checkpoint, &checkpoint->manifest.rows[i], verify, err);
     }
     if (status != PSD_OK) {
         psi_checkpoint_destroy(checkpoint);

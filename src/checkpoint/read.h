@@ -9,6 +9,7 @@
 #define PSI_CHECKPOINT_READ_H
 
 #include "checkpoint/manifest.h"
+#include "checkpoint/rows_piece.h"
 #include "checkpoint/tensors.h"
 #include "table/spec.h"
 
@@ -23,6 +24,7 @@ struct psi_earlier_file {
 struct psi_checkpoint {
     const struct psi_disk *disk;
     const char *path;
+    struct psi_directory directory; /* open, for files of rows */
     struct psi_manifest manifest;
     struct psi_tensors tensors[PSI_CHECKPOINT_DATA_FILES];
     int fds[PSI_CHECKPOINT_DATA_FILES];
@@ -51,6 +53,12 @@ void psi_checkpoint_destroy(struct psi_checkpoint *checkpoint); /* NULL is allow
 psd_status psi_checkpoint_read(struct psi_checkpoint *checkpoint, enum psi_checkpoint_kind kind,
                                const struct psi_tensor *tensor, uint64_t first, size_t bytes,
                                void *to, struct psd_error *err);
+
+/* A file of rows of a sparse table, which psi_rows_piece_destroy() frees; each byte is checked. */
+psd_status psi_checkpoint_read_rows(const struct psi_checkpoint *checkpoint,
+                                    const struct psi_manifest_rows *rows,
+                                    const struct psi_rows_file *file,
+                                    struct psi_rows_piece **piece_p, struct psd_error *err);
 
 /*
  * Is the table in it, with this shape, type and rule? PSD_ERR_MISMATCH names the table and shows both

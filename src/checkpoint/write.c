@@ -21,6 +21,7 @@
 #include "base/crc32c.h"
 #include "base/fail.h"
 #include "checkpoint/lock.h"
+#include "checkpoint/manifest_file.h"
 #include "checkpoint/needed.h"
 
 enum { LABEL_BYTES = PATH_MAX + PSI_CHECKPOINT_NAME_BYTES };
@@ -242,6 +243,27 @@ discard_parts(struct psi_checkpoint_writer *writer)
     }
 }
 
+/* Also those that nobody has told of: their writer may have been lost. */
+static void
+discard_rows(struct psi_checkpoint_writer *writer)
+{
+    struct psi_generations generations;
+
+    if (writer->committed || writer->token == 0 ||
+        psi_generations_init(&generations, &writer->directory, NULL) != PSD_OK) {
+        return;
+    }
+    for (size_t i = 0; i < generations.count; i++) {
+        const struct psi_generation *file = &generations.list[i];
+
+        if ((file->kind == PSI_CHECKPOINT_ROWS && file->number == writer->manifest.generation) ||
+            psi_checkpoint_is_temporary_rows(file->name, writer->token)) {
+            (void)psi_directory_remove(&writer->directory, file->name, NULL);
+        }
+    }
+    psi_generations_fini(&generations);
+}
+
 void
 psi_checkpoint_writer_destroy(struct psi_checkpoint_writer *writer)
 {
@@ -250,6 +272,7 @@ psi_checkpoint_writer_destroy(struct psi_checkpoint_writer *writer)
     }
     discard(writer, PSI_CHECKPOINT_MANIFEST, OUTPUT_NAMED);
     discard_parts(writer);
+    discard_rows(writer);
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
         discard(writer, (enum psi_checkpoint_kind)kind, OUTPUT_NAMED);
         discard(writer, (enum psi_checkpoint_kind)kind, OUTPUT_TEMPORARY);
@@ -342,32 +365,27 @@ publish(struct psi_checkpoint_writer *writer, enum psi_checkpoint_kind kind, str
     return PSD_OK;
 }
 
-/* A part is as long as was told, and gets its name. */
+/* A file that another process has written is as long as was told, and gets its name. */
 static psd_status
-publish_part(const struct psi_checkpoint_writer *writer, const struct psi_manifest_part *part,
-             struct psd_error *err)
+publish_brought(const struct psi_checkpoint_writer *writer, const char *temporary, const char *file,
+                uint64_t bytes, const char *who, struct psd_error *err)
 {
     const struct psi_directory *directory = &writer->directory;
     const struct psi_disk *disk = directory->disk;
-    char temporary[PSI_CHECKPOINT_NAME_BYTES];
-    char file[PSI_CHECKPOINT_NAME_BYTES];
     struct stat stat;
-    int fd;
+    int fd = psi_disk_open(disk, directory->fd, temporary, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     int code;
 
-    psi_checkpoint_temporary_part_name(temporary, writer->token, part->name);
-    psi_checkpoint_part_name(file, writer->manifest.generation, part->name);
-    fd = psi_disk_open(disk, directory->fd, temporary, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) {
-        return psi_fail_errno(err, PSD_ERR_IO, "open %s/%s, which a worker has made there",
-                              directory->path, temporary);
+        return psi_fail_errno(err, PSD_ERR_IO, "open %s/%s, which a %s has made there",
+                              directory->path, temporary, who);
     }
     code = fstat(fd, &stat) != 0 ? -1 : psi_disk_sync(disk, fd);
     psi_disk_close(&fd);
-    if (code == 0 && (uint64_t)stat.st_size != part->bytes) {
-        return psi_fail(err, PSD_ERR_IO, "%s/%s: %llu bytes, its worker says %llu", directory->path,
-                        temporary, (unsigned long long)stat.st_size,
-                        (unsigned long long)part->bytes);
+    if (code == 0 && (uint64_t)stat.st_size != bytes) {
+        return psi_fail(err, PSD_ERR_IO, "%s/%s: %llu bytes, its %s says %llu", directory->path,
+                        temporary, (unsigned long long)stat.st_size, who,
+                        (unsigned long long)bytes);
     }
     if (code == 0) {
         code = disk->rename(disk->self, directory->fd, temporary, file);
@@ -378,18 +396,90 @@ publish_part(const struct psi_checkpoint_writer *writer, const struct psi_manife
 }
 
 static psd_status
-publish_parts(const struct psi_checkpoint_writer *writer, struct psd_error *err)
+publish_part(const struct psi_checkpoint_writer *writer, const struct psi_manifest_part *part,
+             struct psd_error *err)
 {
+    char temporary[PSI_CHECKPOINT_NAME_BYTES];
+    char file[PSI_CHECKPOINT_NAME_BYTES];
+
+    psi_checkpoint_temporary_part_name(temporary, writer->token, part->name);
+    psi_checkpoint_part_name(file, writer->manifest.generation, part->name);
+    return publish_brought(writer, temporary, file, part->bytes, "worker", err);
+}
+
+/* One of an earlier generation is there, as long as it was. */
+static psd_status
+check_earlier_rows(const struct psi_checkpoint_writer *writer, const char *name,
+                   const struct psi_rows_file *file, struct psd_error *err)
+{
+    uint64_t bytes = 0;
+    int fd = -1;
+    psd_status status = psi_input_open(&writer->directory, name, &fd, &bytes, err);
+
+    psi_disk_close(&fd);
+    if (status == PSD_OK && bytes != file->bytes) {
+        status = psi_fail(err, PSD_ERR_IO, "%s/%s: %llu bytes, the new generation refers to %llu",
+                          writer->directory.path, name, (unsigned long long)bytes,
+                          (unsigned long long)file->bytes);
+    }
+    return status;
+}
+
+static psd_status
+publish_rows(const struct psi_checkpoint_writer *writer, const struct psi_manifest_rows *rows,
+             struct psd_error *err)
+{
+    psd_status status = PSD_OK;
+
+    for (size_t i = 0; i < rows->count && status == PSD_OK; i++) {
+        const struct psi_rows_file *file = &rows->files[i];
+        char temporary[PSI_CHECKPOINT_NAME_BYTES];
+        char name[PSI_CHECKPOINT_NAME_BYTES];
+
+        psi_checkpoint_rows_name(name, file->generation, file->place, file->number);
+        if (file->generation != writer->manifest.generation) {
+            status = check_earlier_rows(writer, name, file, err);
+            continue;
+        }
+        psi_checkpoint_temporary_rows_name(temporary, writer->token, file->place, file->number);
+        status = publish_brought(writer, temporary, name, file->bytes, "server", err);
+    }
+    return status;
+}
+
+static psd_status
+publish_all_brought(const struct psi_checkpoint_writer *writer, struct psd_error *err)
+{
+    const struct psi_manifest *manifest = &writer->manifest;
     const struct psi_directory *directory = &writer->directory;
     psd_status status = PSD_OK;
 
-    for (size_t i = 0; i < writer->manifest.part_count && status == PSD_OK; i++) {
-        status = publish_part(writer, &writer->manifest.parts[i], err);
+    for (size_t i = 0; i < manifest->part_count && status == PSD_OK; i++) {
+        status = publish_part(writer, &manifest->parts[i], err);
     }
-    if (status == PSD_OK && writer->manifest.part_count > 0 &&
+    for (size_t i = 0; i < manifest->rows_count && status == PSD_OK; i++) {
+        status = publish_rows(writer, &manifest->rows[i], err);
+    }
+    if (status == PSD_OK && manifest->part_count + manifest->rows_count > 0 &&
         psi_disk_sync_directory(directory->disk, directory->fd) != 0) {
-        status = psi_fail_errno(err, PSD_ERR_IO, "sync directory %s for parts of workers",
+        status = psi_fail_errno(err, PSD_ERR_IO, "sync directory %s for what others have written",
                                 directory->path);
+    }
+    return status;
+}
+
+psd_status
+psi_checkpoint_bring_rows(struct psi_checkpoint_writer *writer,
+                          const struct psi_manifest_rows *rows, struct psd_error *err)
+{
+    struct psi_manifest_rows *added =
+        psi_manifest_add_rows(&writer->manifest, rows->table, &rows->form);
+    psd_status status =
+        added != NULL ? PSD_OK
+                      : psi_fail(err, PSD_ERR_NO_MEMORY, "save table %s: no memory", rows->table);
+
+    for (size_t i = 0; i < rows->count && status == PSD_OK; i++) {
+        status = psi_manifest_add_rows_file(added, &rows->files[i], err);
     }
     return status;
 }
@@ -472,7 +562,7 @@ psi_checkpoint_commit(struct psi_checkpoint_writer *writer, uint64_t step,
         status = publish(writer, (enum psi_checkpoint_kind)kind, err);
     }
     if (status == PSD_OK) {
-        status = publish_parts(writer, err);
+        status = publish_all_brought(writer, err);
     }
     if (status == PSD_OK) {
         status = write_manifest(writer, err);

@@ -53,6 +53,14 @@ psd_status psi_checkpoint_count(struct psi_checkpoint_writer *writer, enum psi_c
 psd_status psi_checkpoint_bring(struct psi_checkpoint_writer *writer,
                                 const struct psi_manifest_part *part, struct psd_error *err);
 
+/*
+ * Other processes have written the rows of a sparse table. Those of this generation's files that the
+ * list names as such are whole and synced, under their temporary names with this generation's token:
+ * the commit names them. The others are there, from earlier generations.
+ */
+psd_status psi_checkpoint_bring_rows(struct psi_checkpoint_writer *writer,
+                                     const struct psi_manifest_rows *rows, struct psd_error *err);
+
 /* The commit does not remove that generation, though it is none of those kept: somebody needs it. */
 void psi_checkpoint_spare(struct psi_checkpoint_writer *writer, uint64_t generation);
 

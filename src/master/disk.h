@@ -20,6 +20,7 @@ struct master_generation {
     struct psi_manifest_file
         sums[PSI_CHECKPOINT_DATA_FILES];         /* what servers add to the checksums */
     uint64_t written[PSI_CHECKPOINT_DATA_FILES]; /* by them */
+    struct psi_manifest rows;                    /* owned; only of the rows of sparse tables */
     bool has_part;                               /* worker 0 has brought one */
     struct psi_manifest_part part;
 };

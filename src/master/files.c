@@ -145,6 +145,9 @@ do_commit(struct master_files *files, const struct master_generation *generation
                                           &generation->sums[kind], generation->written[kind], err);
         }
     }
+    for (size_t i = 0; i < generation->rows.rows_count && status == PSD_OK; i++) {
+        status = psi_checkpoint_bring_rows(files->writer, &generation->rows.rows[i], err);
+    }
     if (status == PSD_OK && generation->has_part) {
         status = psi_checkpoint_bring(files->writer, &generation->part, err);
     }

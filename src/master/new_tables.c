@@ -42,10 +42,6 @@ check_sparse(const struct master *master, const struct psi_spec *spec, struct ps
         lacks = "servers may come and go (max_servers), and sums of rows cannot move yet";
     } else if (spec->use == PSD_USE_SUM && master_is_elastic(master)) {
         lacks = "workers may join this job (max_workers), and cannot join sums of rows yet";
-    } else if (config->disk != NULL && spec->use == PSD_USE_UPDATE) {
-        lacks = "the job has checkpoints, and sparse tables are not in them yet";
-    } else if (config->resumed != NULL && spec->use == PSD_USE_UPDATE) {
-        lacks = "the job goes on from a checkpoint, and sparse tables are not in it yet";
     }
     return lacks == NULL ? PSD_OK
                          : psi_fail(err, PSD_ERR_INVALID, "sparse table %s: %s", spec->name, lacks);

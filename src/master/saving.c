@@ -342,6 +342,7 @@ master_saving_commit(struct master *master)
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
         saving->referred += psi_ranges_bytes(&generation->sums[kind].earlier);
     }
+    master_saving_count_rows(saving);
     saving->generation = NULL;
     master->config.disk->commit(master->config.disk->self, generation);
 }
@@ -439,13 +440,14 @@ committed(struct master *master, const struct master_disk_news *news, uint64_t n
         snprintf(text, sizeof(text), "; %" PRIu64 " MiB more have not changed since earlier ones",
                  saving->referred >> 20);
     }
-    psi_log(
-        master->log, PSI_LOG_INFO, "CHECKPOINT",
-        "%sstep %" PRIu64 " is saved: generation %" PRIu64 ", %" PRIu64 " MiB in %" PRIu64 " ms%s",
-        saving->is_failing ? "it works again: " : "", saving->step, news->generation,
-        (saving->order.bytes[0] + saving->order.bytes[1] + saving->part_bytes - saving->referred) >>
-            20,
-        (now_ns - saving->begun_ns) / MASTER_MS_NS, text);
+    psi_log(master->log, PSI_LOG_INFO, "CHECKPOINT",
+            "%sstep %" PRIu64 " is saved: generation %" PRIu64 ", %" PRIu64 " MiB in %" PRIu64
+            " ms%s",
+            saving->is_failing ? "it works again: " : "", saving->step, news->generation,
+            (saving->order.bytes[0] + saving->order.bytes[1] + saving->part_bytes + saving->rows -
+             saving->referred) >>
+                20,
+            (now_ns - saving->begun_ns) / MASTER_MS_NS, text);
     saving->is_failing = false;
     saving->saved = saving->step;
     saving->last = saving->token;

@@ -20,6 +20,7 @@ master_generation_destroy(struct master_generation *generation)
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
         psi_manifest_file_fini(&generation->sums[kind]);
     }
+    psi_manifest_fini(&generation->rows);
     free(generation->tables);
     free(generation);
 }
@@ -99,6 +100,17 @@ describe(struct psi_manifest_table *record, const struct table *table, uint64_t 
         psi_spec_synchronous(&table->spec) ? PSI_MANIFEST_MOMENT_STEP : PSI_MANIFEST_MOMENT_CHUNK;
 }
 
+static psd_status
+add_rows(struct master_generation *generation, const struct psi_spec *spec, struct psd_error *err)
+{
+    const struct psi_row_form form = psi_row_form_of(spec);
+
+    return !psi_spec_is_sparse(spec) ||
+                   psi_manifest_add_rows(&generation->rows, spec->name, &form) != NULL
+               ? PSD_OK
+               : psi_fail(err, PSD_ERR_NO_MEMORY, "checkpoint: no memory");
+}
+
 /* PSD_ERR_NO_MEMORY and the like: nothing is left of it. */
 psd_status
 master_make_generation(struct saving *saving, const struct table **list, size_t count,
@@ -128,6 +140,7 @@ master_make_generation(struct saving *saving, const struct table **list, size_t 
         }
     }
     for (size_t i = 0; i < count && status == PSD_OK; i++) {
+        status = add_rows(generation, &list[i]->spec, err);
         describe(&generation->tables[i], list[i], saving->step);
         saving->order.table[i].id = list[i]->id;
         memcpy(saving->order.table[i].begin, generation->outline.begin[i],

@@ -719,6 +719,96 @@ test_servers_do_not_know_epochs(void **state)
     stop(bed);
 }
 
+static void
+say_rows(struct master_bed *bed, uint64_t number, uint32_t place, const struct psi_saved_file *file)
+{
+    struct psi_saved_file copy = *file;
+    uint8_t body[128];
+    struct psi_pack pack;
+
+    psi_pack_init(&pack, body, sizeof(body));
+    psi_rows_saved_encode(&pack,
+                          &(struct psi_rows_saved){.place = place, .count = 1, .file = &copy});
+    say(bed, bed->lane[0], (struct psi_frame){.type = PSI_FRAME_ROWS_SAVED, .seq = number}, &pack);
+}
+
+/* A job with a sparse table has begun to write generation 2. The number of the order. */
+static uint64_t
+order_rows(struct master_bed **bed_p)
+{
+    const struct psd_sparse_args args = {
+        .struct_size = sizeof(args), .name = "e", .dtype = PSD_F32, .width = 4};
+    struct psi_table_info want = {0};
+    struct psi_frame frame;
+    struct master_bed *bed = start(1000, 0);
+
+    *bed_p = bed;
+    assert_int_equal(psi_spec_init_sparse(&want.spec, &args, bed->workers, NULL), PSD_OK);
+    open_table(bed, 0, &want, 1);
+    ack_table(bed, 1);
+    (void)hear_table(bed->worker[0], PSI_FRAME_TABLE_INFO, 1);
+    pass_ms(bed, 1100, NULL);
+    disk.news.generation = 2;
+    disk_says(bed, MASTER_DISK_BEGUN);
+    all_have_reached(bed, (const uint64_t[]){1, 1});
+    assert_int_equal(hear_order(bed, 0, &frame).tables, 2);
+    return frame.seq;
+}
+
+/* If this fails, rows that a lane has written are not in the checkpoint, or twice. */
+static void
+test_files_of_rows_are_listed(void **state)
+{
+    const struct psi_saved_file file = {
+        .table = 1, .generation = 2, .number = 5, .end_bucket = 4096, .rows = 3, .bytes = 900};
+    struct master_bed *bed;
+    const uint64_t number = order_rows(&bed);
+    const struct psi_manifest_rows *rows;
+
+    (void)state;
+    say_rows(bed, number, 0, &file);
+    say_rows(bed, number, 0, &file); /* said twice */
+    say_rows(bed, number + 1, 0, &file);
+    rows = psi_manifest_rows(&bed->master->saving.generation->rows, "e");
+    assert_non_null(rows);
+    assert_int_equal(rows->form.width, 4);
+    assert_int_equal(rows->count, 1);
+    assert_int_equal(rows->files[0].number, 5);
+    assert_int_equal(rows->files[0].place, 0);
+    stop(bed);
+}
+
+/* If this fails, a broken lane lists files of other lanes or tables, or of generations that are not there. */
+static void
+test_files_that_cannot_be_are_refused(void **state)
+{
+    static const struct {
+        uint32_t place;
+        struct psi_saved_file file;
+        const char *word;
+    } cases[] = {
+        {1, {.table = 1, .generation = 2, .end_bucket = 1, .bytes = 9}, "of place 1, from place 0"},
+        {0, {.table = 0, .generation = 2, .end_bucket = 1, .bytes = 9}, "a file of table 0"},
+        {0, {.table = 9, .generation = 2, .end_bucket = 1, .bytes = 9}, "a file of table 9"},
+        {0, {.table = 1, .generation = 3, .end_bucket = 1, .bytes = 9}, "generation 3, for"},
+        {0, {.table = 1, .generation = 1, .end_bucket = 1, .bytes = 9}, "generation 1, for"},
+        {0, {.table = 1, .generation = 2, .end_bucket = 4097, .bytes = 9}, "buckets 0 to 4097"},
+        {0, {.table = 1, .generation = 2, .end_bucket = 1}, "0 bytes"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct master_bed *bed;
+        const uint64_t number = order_rows(&bed);
+
+        say_rows(bed, number, cases[i].place, &cases[i].file);
+        if (!logged(bed, cases[i].word)) {
+            fail_msg("case %zu: nobody says %s", i, cases[i].word);
+        }
+        stop(bed);
+    }
+}
+
 int
 main(void)
 {
@@ -741,6 +831,8 @@ main(void)
         cmocka_unit_test(test_who_waits_for_a_part_says_so),
         cmocka_unit_test(test_an_urgent_part_is_of_the_next_step),
         cmocka_unit_test(test_servers_do_not_know_epochs),
+        cmocka_unit_test(test_files_of_rows_are_listed),
+        cmocka_unit_test(test_files_that_cannot_be_are_refused),
     };
 
     return cmocka_run_group_tests_name("master_saving", tests, NULL, NULL);

@@ -43,6 +43,7 @@ static const struct {
     {PSI_FRAME_BLOCKS, FROM_LANE, master_on_blocks},
     {PSI_FRAME_PART, FROM_WORKER, master_on_part},
     {PSI_FRAME_EARLIER, FROM_LANE, master_on_earlier},
+    {PSI_FRAME_ROWS_SAVED, FROM_LANE, master_on_rows_saved},
     {PSI_FRAME_VIEW_COMMIT, FROM_LANE, master_on_known_view},
     {PSI_FRAME_VIEW_COMMIT, FROM_OBSERVER, master_on_copied_view},
     {PSI_FRAME_TABLE_OPEN, FROM_LANE, master_on_known_table},

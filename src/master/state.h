@@ -284,6 +284,7 @@ struct saving_place {
     bool answered;
     uint32_t blocks[PSI_SAVED_FILES];  /* of which checksums have come */
     uint32_t earlier[PSI_SAVED_FILES]; /* so many of what lies in earlier generations */
+    uint32_t rows;                     /* so many files of rows */
 };
 
 /* Of what worker 0 has itself (saving_part.c). */
@@ -308,7 +309,8 @@ struct saving {
     uint64_t margin;            /* how far ahead the step is chosen */
     uint64_t step;
     uint64_t asked_ns; /* the disk was asked by then */
-    uint64_t referred; /* bytes that lie in earlier generations */
+    uint64_t rows;     /* bytes of files of rows */
+    uint64_t referred; /* of all, those that lie in earlier generations */
     uint64_t saved;    /* the step of the last generation; 0: none */
     uint32_t left;     /* lanes that have not answered */
     bool any_tables;   /* that servers save */
@@ -882,6 +884,9 @@ psd_status master_on_part(struct session *session, const void *body, size_t byte
                           struct psd_error *err);
 psd_status master_on_earlier(struct session *session, const void *body, size_t bytes,
                              struct psd_error *err);
+void master_saving_count_rows(struct saving *saving);
+psd_status master_on_rows_saved(struct session *session, const void *body, size_t bytes,
+                                struct psd_error *err);
 psd_status master_on_blocks(struct session *session, const void *body, size_t bytes,
                             struct psd_error *err);
 

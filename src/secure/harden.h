@@ -23,6 +23,7 @@ struct psi_harden_args {
     bool connects_to_servers; /* server: to others as well, whose ports nobody knows yet */
     bool shares_with_servers; /* server: ... and memory, with those on this host */
     const char *checkpoint;   /* directory whose files it writes; NULL: none */
+    const char *resume;       /* server: directory whose files it reads; NULL: none */
     const char *lookup;       /* server: a host name that it still has to look up; NULL: none */
 };
 

@@ -170,6 +170,9 @@ psi_harden_files(const struct psi_harden_args *args, struct psi_harden_report *r
                             FILES_WRITE | FILES_READ | FILES_LIST | FILES_REMOVE | FILES_MAKE |
                                 (abi >= 3 ? FILES_TRUNCATE : 0));
         }
+        if (args->resume != NULL) {
+            allow_directory(ruleset, args->resume, FILES_READ);
+        }
         if (lookup && abi >= 4 && !connects_anywhere(args)) {
             allow_port(ruleset, DNS_PORT);
         }

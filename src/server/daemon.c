@@ -368,6 +368,7 @@ harden(const struct process *process, const struct server_options *options)
                                   .shares_with_servers =
                                       (options->replicas > 0 || options->moves) && options->lends,
                                   .checkpoint = options->checkpoint,
+                                  .resume = options->resume,
                                   .lookup = process->master_found ? NULL : process->master.host},
         process->log);
 }

@@ -10,6 +10,8 @@
 #include "checkpoint/earlier.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/outline.h"
+#include "checkpoint/rows_piece.h"
+#include "wire/message.h"
 
 /* Processor time, by part. */
 struct lane_disk_cost {
@@ -26,6 +28,17 @@ struct lane_disk_load {
     size_t piece_bytes; /* of the largest piece */
 };
 
+/* Rows of a sparse table, for a file of their own. */
+struct lane_disk_rows {
+    uint32_t table;
+    char name[PSD_NAME_MAX + 1]; /* of the table */
+    uint32_t place;
+    uint32_t number; /* of the file, among those of the order */
+    uint32_t first_bucket;
+    uint32_t end_bucket;
+    struct psi_rows_piece *piece;
+};
+
 /* What became of what was begun last. */
 struct lane_disk_news {
     uint64_t written; /* bytes that need no memory any more */
@@ -34,6 +47,9 @@ struct lane_disk_news {
     bool done;                            /* finished, and all of it is on the disk: */
     const struct psi_manifest_file *sums; /* `earlier` settled */
     const uint64_t *bytes; /* both one for each file, borrowed until the next begin() or drop() */
+    const struct psi_saved_file
+        *rows; /* likewise: files of rows, in the order in which they came */
+    uint32_t rows_count;
     struct lane_disk_cost cost;
 };
 
@@ -45,8 +61,10 @@ struct lane_disk {
     void (*write)(
         void *self, enum psi_checkpoint_kind kind, uint64_t at, const void *data,
         size_t bytes); /* copies data; without memory for that, look() says that it failed */
-    void (*finish)(void *self); /* that was all */
-    void (*drop)(void *self);   /* what was begun is given up; nothing: is fine */
+    void (*write_rows)(void *self,
+                       const struct lane_disk_rows *rows); /* takes the piece; the rest is copied */
+    void (*finish)(void *self);                            /* that was all */
+    void (*drop)(void *self); /* what was begun is given up; nothing: is fine */
     void (*look)(void *self, struct lane_disk_news *news_p);
 };
 

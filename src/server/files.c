@@ -37,7 +37,8 @@ struct piece {
     struct piece *next;
     enum psi_checkpoint_kind kind;
     uint64_t at;
-    struct copy *copy;
+    struct copy *copy; /* NULL: rows */
+    struct lane_disk_rows rows;
     size_t bytes;
 };
 
@@ -64,11 +65,24 @@ struct lane_files {
     struct lane_disk_news news;
     struct psi_manifest_file sums[PSI_CHECKPOINT_DATA_FILES]; /* once done; blocks are owned */
     uint64_t written[PSI_CHECKPOINT_DATA_FILES];
+    struct psi_saved_file *rows; /* of which files were written; owned */
+    uint32_t rows_count;
 
     struct psi_part_writer writer; /* the thread's, and what follows */
     struct psi_earlier earlier;
     uint64_t open; /* of which epoch the writer is; 0: it is not open */
 };
+
+/* What is in it has been written, or is given up. The mutex is held. */
+static void
+free_piece(struct lane_files *files, struct piece *piece)
+{
+    if (piece->copy != NULL) {
+        copies_give(&files->copies, piece->copy);
+    }
+    psi_rows_piece_destroy(piece->rows.piece);
+    free(piece);
+}
 
 /* The mutex is held. What waits in the queue is freed here: the thread may be held up by the disk. */
 static void
@@ -80,8 +94,7 @@ clear(struct lane_files *files)
         struct piece *piece = files->first;
 
         files->first = piece->next;
-        copies_give(&files->copies, piece->copy);
-        free(piece);
+        free_piece(files, piece);
     }
     copies_expect_nothing(&files->copies);
     while ((copy = copies_take_idle(&files->copies)) != NULL) {
@@ -93,6 +106,9 @@ clear(struct lane_files *files)
     files->finish = false;
     files->over = false;
     files->news = (struct lane_disk_news){0};
+    free(files->rows);
+    files->rows = NULL;
+    files->rows_count = 0;
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
         psi_manifest_file_fini(&files->sums[kind]);
         files->sums[kind] = (struct psi_manifest_file){0};
@@ -175,6 +191,51 @@ open_writer(struct lane_files *files, uint64_t epoch, const struct psi_part_orde
     return status;
 }
 
+/* A file of its own. The mutex is not held. */
+static psd_status
+write_rows(struct lane_files *files, const struct psi_part_order *order, const struct piece *piece,
+           struct psi_saved_file *saved, struct psd_error *err)
+{
+    const struct lane_disk_rows *rows = &piece->rows;
+    const uint64_t begin_ns = used_ns();
+    struct psi_rows_file file = {.place = rows->place, .number = rows->number};
+    struct psi_directory directory;
+    psd_status status = psi_directory_open(&directory, files->system, files->path, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    status = psi_rows_piece_write(rows->piece, &directory, rows->name, order->token, &file, err);
+    psi_directory_close(&directory);
+    files->writer.write_ns += used_ns() - begin_ns; /* checksums included */
+    *saved = (struct psi_saved_file){.table = rows->table,
+                                     .generation = order->generation,
+                                     .number = rows->number,
+                                     .first_bucket = rows->first_bucket,
+                                     .end_bucket = rows->end_bucket,
+                                     .rows = file.count.rows,
+                                     .cleared = file.count.cleared,
+                                     .counted = file.count.counted,
+                                     .bytes = file.bytes,
+                                     .checksum = file.checksum};
+    return status;
+}
+
+/* The mutex is held. */
+static psd_status
+remember_rows(struct lane_files *files, const struct psi_saved_file *saved, struct psd_error *err)
+{
+    struct psi_saved_file *rows = reallocarray(files->rows, files->rows_count + 1, sizeof(*rows));
+
+    if (rows == NULL) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a list of %u files of rows",
+                        files->rows_count + 1);
+    }
+    files->rows = rows;
+    rows[files->rows_count++] = *saved;
+    return PSD_OK;
+}
+
 /* One piece, or the opening of the files, with the mutex given up meanwhile. */
 static void
 write_piece(struct lane_files *files, struct piece *piece)
@@ -182,6 +243,7 @@ write_piece(struct lane_files *files, struct piece *piece)
     const uint64_t epoch = files->epoch;
     const struct psi_part_order order = files->order;
     const size_t size = piece->bytes;
+    struct psi_saved_file saved;
     struct psd_error err = {0};
     psd_status status = PSD_OK;
 
@@ -191,13 +253,17 @@ write_piece(struct lane_files *files, struct piece *piece)
     if (files->open != epoch) {
         status = open_writer(files, epoch, &order, &err);
     }
-    if (status == PSD_OK) {
+    if (status == PSD_OK && piece->copy == NULL) {
+        status = write_rows(files, &order, piece, &saved, &err);
+    } else if (status == PSD_OK) {
         status = psi_part_write(&files->writer, piece->kind, piece->at, copy_memory(piece->copy),
                                 piece->bytes, &err);
     }
     come_back(files);
-    copies_give(&files->copies, piece->copy);
-    free(piece);
+    if (files->epoch == epoch && status == PSD_OK && piece->copy == NULL) {
+        status = remember_rows(files, &saved, &err);
+    }
+    free_piece(files, piece);
     if (files->epoch == epoch) {
         files->news.written += size;
         files->news.cost.check_ns = files->writer.check_ns;
@@ -221,6 +287,8 @@ hand_over_sums(struct lane_files *files)
     files->news.done = true;
     files->news.sums = files->sums;
     files->news.bytes = files->written;
+    files->news.rows = files->rows;
+    files->news.rows_count = files->rows_count;
 }
 
 static void
@@ -402,6 +470,29 @@ files_write(void *self, enum psi_checkpoint_kind kind, uint64_t at, const void *
 }
 
 static void
+files_write_rows(void *self, const struct lane_disk_rows *rows)
+{
+    struct lane_files *files = self;
+    struct piece *piece = malloc(sizeof(*piece));
+
+    pthread_mutex_lock(&files->mutex);
+    if (piece != NULL && !files->over) {
+        *piece = (struct piece){.rows = *rows, .bytes = psi_rows_piece_bytes(rows->piece)};
+        append(files, piece);
+    } else {
+        free(piece);
+        psi_rows_piece_destroy(rows->piece);
+        if (!files->over) {
+            files->news.failed = true;
+            files->over = true;
+            snprintf(files->news.text, sizeof(files->news.text),
+                     "no memory for rows of table %.200s", rows->name);
+        }
+    }
+    pthread_mutex_unlock(&files->mutex);
+}
+
+static void
 files_finish(void *self)
 {
     struct lane_files *files = self;
@@ -450,6 +541,7 @@ lane_files_create(const struct psi_disk *disk, const char *path, void (*wake)(vo
     files->disk = (struct lane_disk){.self = files,
                                      .begin = files_begin,
                                      .write = files_write,
+                                     .write_rows = files_write_rows,
                                      .finish = files_finish,
                                      .drop = files_drop,
                                      .look = files_look};

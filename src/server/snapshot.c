@@ -20,68 +20,22 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "rpc/post.h"
-#include "server/disk.h"
-#include "server/state.h"
+#include "server/snapshot_rows.h"
+#include "server/snapshot_state.h"
 
 enum {
     LEISURE_BYTES = 16 << 20, /* so much waits for the disk at most, unless rounds press */
-    TURN_BYTES = 1 << 20,     /* copied per turn of the loop */
+    TURN_BYTES = 1 << 20,     /* copied per turn of the loop ... */
+    ROWS_BYTES = 128 << 10,   /* ... of rows, which lie here and there */
     ROOM_BYTES_MIN = 64 << 20,
     WAIT_MS = 10000,   /* rounds wait no longer for a disk that takes nothing */
     HANGS_MS = 600000, /* and nobody does */
-};
-
-struct snapshot {
-    uint64_t number; /* of the order */
-    uint64_t step;
-    struct psi_order order;            /* its list is owned */
-    struct psi_written_table *written; /* owned; one for each table of the order */
-    uint64_t left;                     /* chunks that are due */
-    uint64_t given;                    /* bytes handed over */
-    uint64_t room;                     /* of those that are not written yet, at most */
-    struct chunk *ready;               /* have come to the step; some are no longer due */
-    struct chunk **ready_end;
-    bool alone_waits;  /* chunks of tables without rounds, for a worker that comes to the step */
-    bool finished;     /* nothing is due, and the disk knows */
-    bool waits;        /* rounds wait for the disk ... */
-    uint64_t waits_ns; /* ... since then */
-    uint64_t taken;    /* bytes that the disk had taken ... */
-    uint64_t taken_ns; /* ... then, for the first time */
-    bool failed;
-    char text[PSI_TEXT_MAX]; /* ... because */
-    bool told;               /* what became of it */
 };
 
 static const struct lane_disk *
 disk_of(const struct lane *lane)
 {
     return lane->config.disk;
-}
-
-static struct psi_frame
-answer(const struct lane *lane, uint64_t number, uint64_t step)
-{
-    return (struct psi_frame){
-        .type = PSI_FRAME_WRITTEN, .view = lane->view.id, .seq = number, .step = step};
-}
-
-static bool
-tell(const struct lane *lane, uint64_t number, uint64_t step, const struct psi_written *written)
-{
-    const struct psi_frame frame = answer(lane, number, step);
-
-    return psi_master_link_is_up(&lane->master) &&
-           psi_post_written(lane->master.peer.conn, &frame, written) == PSD_OK;
-}
-
-static bool
-tell_failure(const struct lane *lane, uint64_t number, const char *text)
-{
-    struct psi_written written = {.news = PSI_WRITTEN_FAILED};
-
-    snprintf(written.text, sizeof(written.text), "server %u: %.400s", lane->standby.server, text);
-    return tell(lane, number, 0, &written);
 }
 
 /* How long rounds have waited for the disk. */
@@ -113,6 +67,7 @@ snapshot_drop(struct lane *lane)
             table->chunks[i].due = false;
             table->chunks[i].is_ready_to_save = false;
         }
+        snapshot_rows_end(table);
         table->order = NULL;
     }
     disk_of(lane)->drop(disk_of(lane)->self);
@@ -134,15 +89,26 @@ static void __attribute__((format(printf, 2, 3))) fail(struct lane *lane, const 
     vsnprintf(snapshot->text, sizeof(snapshot->text), format, args);
     va_end(args);
     snapshot->failed = true;
-    snapshot->told = tell_failure(lane, snapshot->number, snapshot->text);
+    snapshot->told = snapshot_tell_failure(lane, snapshot->number, snapshot->text);
 }
 
 /* ------------------------------------------------------------------------------- handing over --- */
 
+static bool
+is_sparse(const struct chunk *chunk)
+{
+    return psi_spec_is_sparse(&chunk->table->spec);
+}
+
+/* About; of rows those that are handed over at a time. */
 static size_t
 chunk_bytes(const struct chunk *chunk)
 {
     const struct psi_spec *spec = &chunk->table->spec;
+
+    if (is_sparse(chunk)) {
+        return ROWS_BYTES;
+    }
 
     return psi_chunk_elements(spec->count, chunk->index) * psi_spec_all_parts_bytes(spec);
 }
@@ -163,17 +129,67 @@ hand_over_part(struct lane *lane, const struct chunk *chunk, unsigned part)
 }
 
 static void
-hand_over(struct lane *lane, struct chunk *chunk)
+count_updates(struct snapshot *snapshot, const struct chunk *chunk)
 {
-    struct snapshot *snapshot = lane->snapshot;
     struct psi_written_table *written =
         &snapshot->written[chunk->table->order - snapshot->order.table];
 
-    chunk->due = false;
-    snapshot->left--;
     if (chunk->updates > written->updates) {
         written->updates = chunk->updates;
     }
+}
+
+/* Rows stay as they are from now on, for the disk. */
+static void
+freeze_rows(struct lane *lane, struct chunk *chunk)
+{
+    struct psd_error err;
+
+    if (lane->snapshot->failed || snapshot_rows_are_frozen(chunk->table)) {
+        return;
+    }
+    count_updates(lane->snapshot, chunk);
+    if (snapshot_rows_freeze(chunk->table, &err) != PSD_OK) {
+        fail(lane, "%s", err.text);
+    }
+}
+
+static uint64_t
+cpu_ns(const struct lane *lane)
+{
+    return lane->config.cpu_ns != NULL ? lane->config.cpu_ns() : 0;
+}
+
+/* Some rows. */
+static void
+hand_over_rows(struct lane *lane, struct chunk *chunk)
+{
+    struct psd_error err;
+    uint64_t begin_ns;
+    bool more = false;
+
+    freeze_rows(lane, chunk);
+    if (lane->snapshot->failed) {
+        return;
+    }
+    begin_ns = cpu_ns(lane);
+    if (snapshot_rows_go_on(chunk->table, ROWS_BYTES, &more, &err) != PSD_OK) {
+        fail(lane, "%s", err.text);
+    } else if (!more) {
+        chunk->due = false;
+        lane->snapshot->left--;
+    }
+    lane->snapshot->rows_ns += cpu_ns(lane) - begin_ns;
+}
+
+static void
+hand_over(struct lane *lane, struct chunk *chunk)
+{
+    struct snapshot *snapshot = lane->snapshot;
+
+    chunk->due = false;
+    snapshot->left--;
+    count_updates(snapshot, chunk);
     for (unsigned part = 0; part < PSI_PARTS_MAX && !snapshot->failed; part++) {
         hand_over_part(lane, chunk, part);
     }
@@ -195,7 +211,8 @@ snapshot_must_wait(struct lane *lane, const struct chunk *chunk)
     struct snapshot *snapshot = lane->snapshot;
     uint64_t bytes;
 
-    if (chunk->clock.version != snapshot->step || snapshot->failed) {
+    if (snapshot->failed || (is_sparse(chunk) ? chunk->clock.version < snapshot->step
+                                              : chunk->clock.version != snapshot->step)) {
         return false;
     }
     bytes = unwritten(lane);
@@ -207,14 +224,6 @@ snapshot_must_wait(struct lane *lane, const struct chunk *chunk)
         snapshot->waits_ns = psi_now_ns(lane->env);
     }
     return true;
-}
-
-void
-snapshot_overtaken(struct lane *lane, struct chunk *chunk, uint64_t next)
-{
-    if (chunk->clock.version <= lane->snapshot->step && next > lane->snapshot->step) {
-        hand_over(lane, chunk);
-    }
 }
 
 static void
@@ -229,13 +238,27 @@ make_ready(struct snapshot *snapshot, struct chunk *chunk)
 }
 
 void
+snapshot_overtaken(struct lane *lane, struct chunk *chunk, uint64_t next)
+{
+    if (chunk->clock.version <= lane->snapshot->step && next > lane->snapshot->step) {
+        if (is_sparse(chunk)) {
+            freeze_rows(lane, chunk);
+            make_ready(lane->snapshot, chunk);
+        } else {
+            hand_over(lane, chunk);
+        }
+    }
+}
+
+void
 snapshot_reached(struct lane *lane, struct chunk *chunk)
 {
     struct snapshot *snapshot = lane->snapshot;
 
     if (chunk->clock.version == snapshot->step) {
         make_ready(snapshot, chunk);
-    } else if (chunk->clock.version > snapshot->step) {
+    } else if (chunk->clock.version > snapshot->step &&
+               !(is_sparse(chunk) && snapshot_rows_are_frozen(chunk->table))) {
         fail(lane, "table %s went from before step %llu to step %llu", chunk->table->spec.name,
              (unsigned long long)snapshot->step, (unsigned long long)chunk->clock.version);
     }
@@ -264,12 +287,29 @@ highest(const struct lane *lane)
 static void
 add_to_load(const struct chunk *chunk, struct lane_disk_load *load)
 {
-    for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
+    for (unsigned part = 0; part < PSI_PARTS_MAX && !is_sparse(chunk); part++) {
         const size_t bytes = psi_chunk_elements(chunk->table->spec.count, chunk->index) *
                              psi_spec_part_bytes(&chunk->table->spec, part);
 
         load->bytes += bytes;
         load->piece_bytes = bytes > load->piece_bytes ? bytes : load->piece_bytes;
+    }
+}
+
+static void
+order_rows(struct lane *lane, struct table *table)
+{
+    struct snapshot *snapshot = lane->snapshot;
+    const struct rows_order order = {.token = snapshot->order.token,
+                                     .after = snapshot->order.after,
+                                     .step = snapshot->step,
+                                     .disk = disk_of(lane),
+                                     .files_p = &snapshot->rows_files,
+                                     .given_p = &snapshot->given};
+    struct psd_error err;
+
+    if (snapshot_rows_ordered(table, &order, &err) != PSD_OK) {
+        fail(lane, "%s", err.text);
     }
 }
 
@@ -283,6 +323,9 @@ begin_table(struct lane *lane, struct psi_order_table *order, struct lane_disk_l
         return; /* no chunk of it is here */
     }
     table->order = order;
+    if (psi_spec_is_sparse(&table->spec)) {
+        order_rows(lane, table);
+    }
     for (uint64_t i = 0; i < table->chunk_count; i++) {
         struct chunk *chunk = &table->chunks[i];
 
@@ -340,7 +383,7 @@ begin(struct lane *lane, uint64_t number, uint64_t step, const struct psi_order 
         free(snapshot);
         free(written);
         free(order->table);
-        (void)tell_failure(lane, number, "no memory for a checkpoint");
+        (void)snapshot_tell_failure(lane, number, "no memory for a checkpoint");
         return;
     }
     snapshot->number = number;
@@ -386,7 +429,7 @@ snapshot_ordered(struct lane *lane, const void *payload, size_t bytes, struct ps
     }
     snapshot_drop(lane);
     if (order.tables > 0 && disk_of(lane) == NULL) {
-        (void)tell_failure(lane, frame->seq, "was started without --checkpoint");
+        (void)snapshot_tell_failure(lane, frame->seq, "was started without --checkpoint");
     } else if (order.tables > 0 && highest(lane) <= frame->step) {
         begin(lane, frame->seq, frame->step, &order);
         return PSD_OK;
@@ -394,7 +437,7 @@ snapshot_ordered(struct lane *lane, const void *payload, size_t bytes, struct ps
         const uint64_t step = highest(lane);
 
         late.news = order.tables > 0 ? PSI_WRITTEN_LATE : PSI_WRITTEN_REACHED;
-        (void)tell(lane, frame->seq, step > lane->furthest ? step : lane->furthest, &late);
+        (void)snapshot_tell(lane, frame->seq, step > lane->furthest ? step : lane->furthest, &late);
     }
     free(order.table);
     return PSD_OK;
@@ -413,6 +456,9 @@ has_ready(struct snapshot *snapshot)
     if (snapshot->ready == NULL) {
         snapshot->ready_end = &snapshot->ready;
         return false;
+    }
+    if (is_sparse(snapshot->ready) && snapshot_rows_are_frozen(snapshot->ready->table)) {
+        return true;
     }
     return snapshot->ready->ready &&
            (!psi_spec_synchronous(&snapshot->ready->table->spec) ||
@@ -433,84 +479,15 @@ hand_over_at_leisure(struct lane *lane, uint64_t waiting)
     size_t done = 0;
 
     while (done < TURN_BYTES && has_time(lane->snapshot, waiting + done)) {
-        done += chunk_bytes(lane->snapshot->ready);
-        hand_over(lane, lane->snapshot->ready);
-    }
-}
+        struct chunk *chunk = lane->snapshot->ready;
 
-static bool
-tell_blocks(const struct lane *lane, unsigned file, const struct psi_manifest_file *sums)
-{
-    struct psi_frame frame = answer(lane, lane->snapshot->number, lane->snapshot->step);
-
-    frame.type = PSI_FRAME_BLOCKS;
-    for (size_t first = 0; first < sums->block_count; first += PSI_BLOCKS_MAX) {
-        const size_t rest = sums->block_count - first;
-        const struct psi_blocks blocks = {
-            .file = (uint8_t)file,
-            .first = (uint32_t)first,
-            .count = (uint32_t)(rest < PSI_BLOCKS_MAX ? rest : PSI_BLOCKS_MAX),
-            .checksum = sums->blocks + first,
-        };
-
-        if (psi_post_blocks(lane->master.peer.conn, &frame, &blocks) != PSD_OK) {
-            return false;
+        done += is_sparse(chunk) ? TURN_BYTES : chunk_bytes(chunk);
+        if (is_sparse(chunk)) {
+            hand_over_rows(lane, chunk);
+        } else {
+            hand_over(lane, chunk);
         }
     }
-    return true;
-}
-
-static bool
-tell_earlier(const struct lane *lane, unsigned file, const struct psi_ranges *earlier)
-{
-    struct psi_frame frame = answer(lane, lane->snapshot->number, lane->snapshot->step);
-
-    frame.type = PSI_FRAME_EARLIER;
-    for (size_t first = 0; first < earlier->count; first += PSI_EARLIER_MAX) {
-        const size_t rest = earlier->count - first;
-        const size_t count = rest < PSI_EARLIER_MAX ? rest : PSI_EARLIER_MAX;
-        struct psi_refers refers = {.file = (uint8_t)file,
-                                    .first = (uint32_t)first,
-                                    .count = (uint32_t)count,
-                                    .bytes = malloc(count * sizeof(*refers.bytes))};
-        bool sent;
-
-        for (size_t i = 0; refers.bytes != NULL && i < count; i++) {
-            const struct psi_range *range = &earlier->list[first + i];
-
-            refers.bytes[i] =
-                (struct psi_earlier_bytes){range->generation, range->begin, range->end};
-        }
-        sent = refers.bytes != NULL &&
-               psi_post_refers(lane->master.peer.conn, &frame, &refers) == PSD_OK;
-        free(refers.bytes);
-        if (!sent) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static void
-tell_all(const struct lane *lane, const struct lane_disk_news *news)
-{
-    struct snapshot *snapshot = lane->snapshot;
-    struct psi_written written = {
-        .news = PSI_WRITTEN_ALL, .tables = snapshot->order.tables, .table = snapshot->written};
-
-    if (!psi_master_link_is_up(&lane->master)) {
-        return;
-    }
-    for (unsigned file = 0; file < PSI_SAVED_FILES; file++) {
-        written.bytes[file] = news->bytes[file];
-        written.checksum[file] = news->sums[file].checksum;
-        if (!tell_blocks(lane, file, &news->sums[file]) ||
-            !tell_earlier(lane, file, &news->sums[file].earlier)) {
-            return;
-        }
-    }
-    snapshot->told = tell(lane, snapshot->number, snapshot->step, &written);
-    disk_tell_cost(&lane->log, snapshot->step, snapshot->given, &news->cost);
 }
 
 /* Rounds that waited for room go on. */
@@ -548,6 +525,15 @@ look_for_a_hang(struct lane *lane, const struct lane_disk_news *news, uint64_t n
     }
 }
 
+/* What has failed needs no rows any more. */
+static void
+end_rows(struct lane *lane)
+{
+    for (struct table *table = lane->tables; table != NULL; table = table->next) {
+        snapshot_rows_end(table);
+    }
+}
+
 void
 snapshot_tick(struct lane *lane, uint64_t now_ns)
 {
@@ -562,6 +548,9 @@ snapshot_tick(struct lane *lane, uint64_t now_ns)
     } else if (!snapshot->failed) {
         look_for_a_hang(lane, &news, now_ns);
     }
+    if (snapshot->failed) {
+        end_rows(lane);
+    }
     if (snapshot->waits && (snapshot->failed || waiting <= snapshot->room / 2)) {
         go_on(lane);
     }
@@ -573,9 +562,9 @@ snapshot_tick(struct lane *lane, uint64_t now_ns)
         snapshot->finished = true;
         disk_of(lane)->finish(disk_of(lane)->self);
     } else if (snapshot->failed && !snapshot->told) {
-        snapshot->told = tell_failure(lane, snapshot->number, snapshot->text);
+        snapshot->told = snapshot_tell_failure(lane, snapshot->number, snapshot->text);
     } else if (news.done && !snapshot->told) {
-        tell_all(lane, &news);
+        snapshot_tell_all(lane, &news);
     }
 }
 

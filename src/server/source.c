@@ -36,9 +36,36 @@ read_part(void *self, const struct psi_spec *spec, unsigned part, uint64_t first
     return status;
 }
 
+static psd_status
+read_rows(void *self, const struct psi_spec *spec, uint32_t first_bucket, uint32_t end_bucket,
+          uint64_t *cursor_p, struct psi_rows_piece **piece_p, uint64_t *updates_p,
+          struct psd_error *err)
+{
+    const struct psi_checkpoint *checkpoint = self;
+    const psd_status status = psi_checkpoint_fits(checkpoint, spec, err);
+    const struct psi_manifest_rows *rows;
+
+    *piece_p = NULL;
+    if (status != PSD_OK) {
+        return status;
+    }
+    *updates_p = psi_manifest_table(&checkpoint->manifest, spec->name)->updates;
+    rows = psi_manifest_rows(&checkpoint->manifest, spec->name);
+    while (*cursor_p < rows->count) {
+        const struct psi_rows_file *file = &rows->files[(*cursor_p)++];
+
+        if (file->first_bucket < end_bucket && file->end_bucket > first_bucket) {
+            return psi_checkpoint_read_rows(checkpoint, rows, file, piece_p, err);
+        }
+    }
+    return PSD_OK;
+}
+
 struct lane_source
 lane_source_of(struct psi_checkpoint *checkpoint)
 {
-    return (struct lane_source){
-        .self = checkpoint, .step = checkpoint->manifest.step, .read = read_part};
+    return (struct lane_source){.self = checkpoint,
+                                .step = checkpoint->manifest.step,
+                                .read = read_part,
+                                .read_rows = read_rows};
 }

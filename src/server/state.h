@@ -194,6 +194,7 @@ struct table {
     uint64_t chunks_in_all;   /* of the table */
     uint32_t *local;          /* index in the table -> index in chunks, or UINT32_MAX */
     uint64_t prepared;        /* chunks whose memory is ready */
+    uint64_t rows_read;       /* sparse: of a checkpoint, so far (resume.c) */
     bool announced;           /* the master knows that the table is ready ... */
     struct psd_error refused; /* ... or that it cannot be; status PSD_OK: it can */
     uint64_t first_step;      /* that of the initial values */
@@ -204,6 +205,7 @@ struct table {
     uint64_t alone;            /* chunks that wait for a snapshot to be made (pair.c) ... */
     uint64_t alone_at;         /* ... where to look for the next */
     const struct psi_order_table *order; /* of a checkpoint that it is in; else NULL */
+    struct saved_rows *saved; /* owned; sparse: what checkpoints have of it (snapshot_rows.c) */
 };
 
 /* Results that a worker hears of together. */
@@ -615,6 +617,11 @@ bool snapshot_wants_a_turn(const struct lane *lane);
 bool snapshot_must_wait(struct lane *lane, const struct chunk *chunk);
 void snapshot_overtaken(struct lane *lane, struct chunk *chunk, uint64_t next);
 void snapshot_reached(struct lane *lane, struct chunk *chunk);
+
+/* resume.c */
+bool chunk_may_be_resumed(const struct lane *lane, const struct table *table);
+psd_status chunk_resume(struct lane *lane, struct chunk *chunk, bool *more_p,
+                        struct psd_error *err);
 
 /* replicate.c */
 void replicate_alone(struct lane *lane, struct chunk *chunk, const struct closed_round *round);

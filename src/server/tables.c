@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "rpc/post.h"
+#include "server/snapshot_rows.h"
 #include "server/source.h"
 #include "server/state.h"
 #include "shard/shard.h"
@@ -75,6 +76,7 @@ table_destroy(struct lane *lane, struct table *table)
         }
         table->store->ops->destroy(table->store);
     }
+    snapshot_rows_forget(table);
     free(table->local);
     free(table->chunks);
     free(table->clocks);
@@ -421,78 +423,25 @@ announce(struct lane *lane, struct table *table)
     }
 }
 
-/* The chunk is as the checkpoint has it that the job goes on from. Of a copy it comes from the owner. */
-static psd_status
-resume_chunk(struct lane *lane, struct chunk *chunk, struct psd_error *err)
-{
-    const struct lane_source *source = lane->config.source;
-    const struct table *table = chunk->table;
-    psd_status status = PSD_OK;
-
-    for (unsigned part = PSI_PARTS_MAX; part-- > 0 && status == PSD_OK;) {
-        const struct store_piece piece = chunk_part(chunk, part);
-
-        if (piece.bytes > 0) {
-            status = source->read(source->self, &table->spec, part, psi_chunk_first(chunk->index),
-                                  piece.bytes, piece.base, &chunk->updates, err);
-        }
-    }
-    for (uint32_t rank = 0; rank < lane->rows; rank++) {
-        chunk->clock.next[rank] = table->first_step;
-    }
-    if (!psi_spec_synchronous(&table->spec) && table->first_step > lane->furthest) {
-        lane->furthest = table->first_step;
-    }
-    chunk->ready = chunk->ready || status == PSD_OK;
-    if (status == PSD_OK) {
-        pair_loaded(lane, chunk);
-    }
-    return status;
-}
-
-/* Do its first values come from a checkpoint, if the job goes on from one? */
-static bool
-may_be_resumed(const struct lane *lane, const struct table *table)
-{
-    return table->spec.use == PSD_USE_UPDATE && !table->again && !lane->config.is_standby;
-}
-
-/* The master says with the step which checkpoint that is. Daemons that were started by hand may have been given
- * others, and the same directory may have got a newer one since. */
-static psd_status
-resume(struct lane *lane, struct chunk *chunk, struct psd_error *err)
-{
-    const struct lane_source *source = lane->config.source;
-    const uint64_t step = source != NULL ? source->step : 0;
-    const struct table *table = chunk->table;
-
-    if (table->first_step != step && !table->is_late) {
-        return psi_fail(err, PSD_ERR_INVALID,
-                        "table %s begins at step %llu, but server %u was started to go on from "
-                        "step %llu: give the same --resume and --generation to all",
-                        table->spec.name, (unsigned long long)table->first_step,
-                        lane->config.server, (unsigned long long)step);
-    }
-    return source != NULL ? resume_chunk(lane, chunk, err) : PSD_OK;
-}
-
 /* The next chunk of the table. Returns about how many bytes that took. */
 static size_t
 prepare_next(struct lane *lane, struct table *table)
 {
     struct chunk *chunk = &table->chunks[table->prepared];
     struct psd_error err;
+    bool more = false;
     size_t done = 0;
 
     if (!chunk->prepared) {
         done = table->store->ops->prepare(table->store, table->prepared);
     }
-    table->prepared++;
-    if (may_be_resumed(lane, table) && resume(lane, chunk, &err) != PSD_OK) {
+    if (chunk_may_be_resumed(lane, table) && chunk_resume(lane, chunk, &more, &err) != PSD_OK) {
         table->refused = err;
         table->prepared = table->chunk_count;
+        return done;
     }
-    return done;
+    table->prepared += !more;
+    return more ? PREPARE_BYTES : done;
 }
 
 void

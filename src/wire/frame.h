@@ -122,6 +122,7 @@ enum psi_frame_traits {
     X(PART, 74, PSI_KIND_CONTROL,                                                                  \
       "a worker's part of a checkpoint is wanted; from a worker: what became of it")               \
     X(EARLIER, 75, PSI_KIND_CONTROL, "what of mine is in earlier checkpoints already")             \
+    X(ROWS_SAVED, 69, PSI_KIND_CONTROL, "the files that have my rows of sparse tables")            \
     X(GIVE_PLACE, 76, PSI_KIND_CONTROL, "hand your place over to your copy, when you can")         \
     X(SPARSE_PUSH_PULL, 77, PSI_KIND_DATA | PSI_TRAIT_GRADIENT | PSI_TRAIT_VALUE,                  \
       "gradients of rows; and these rows, please")

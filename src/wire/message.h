@@ -487,6 +487,31 @@ struct psi_refers {
     struct psi_earlier_bytes *bytes; /* PSI_EARLIER_MAX of room when decoding */
 };
 
+enum { PSI_ROWS_SAVED_MAX = 1 << 14 };
+
+/* A file of rows (checkpoint/manifest.h). */
+struct psi_saved_file {
+    uint32_t table;
+    uint64_t generation; /* that it was written for */
+    uint32_t number;     /* among those that the lane wrote then */
+    uint32_t first_bucket;
+    uint32_t end_bucket;
+    uint32_t rows;
+    uint32_t cleared;
+    uint32_t counted;
+    uint64_t bytes;
+    uint32_t checksum;
+};
+
+/* ROWS_SAVED: all files that have the lane's rows, those of earlier generations that still count
+ * included; before WRITTEN. Its seq is that of the order. */
+struct psi_rows_saved {
+    uint32_t place;
+    uint32_t first; /* so many were told before */
+    uint32_t count;
+    struct psi_saved_file *file; /* PSI_ROWS_SAVED_MAX of room when decoding */
+};
+
 void psi_pack_init(struct psi_pack *pack, void *bytes, size_t capacity);
 
 #define PSI_MESSAGE_MAP(X)                                                                         \
@@ -516,7 +541,8 @@ void psi_pack_init(struct psi_pack *pack, void *bytes, size_t capacity);
     X(written, struct psi_written)                                                                 \
     X(blocks, struct psi_blocks)                                                                   \
     X(part, struct psi_part)                                                                       \
-    X(refers, struct psi_refers)
+    X(refers, struct psi_refers)                                                                   \
+    X(rows_saved, struct psi_rows_saved)
 
 /*
  * psi_hello_encode(pack, &hello), psi_hello_decode(bytes, size, &hello, err), and so on. Decoding

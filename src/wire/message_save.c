@@ -1,5 +1,5 @@
 /*
- * message_save.c - checkpoints: CHECKPOINT, WRITTEN, BLOCKS, EARLIER, PART.
+ * message_save.c - checkpoints: CHECKPOINT, WRITTEN, BLOCKS, EARLIER, ROWS_SAVED, PART.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -164,6 +164,55 @@ psi_refers_decode(const uint8_t *bytes, size_t size, struct psi_refers *refers_p
         refers_p->bytes[i].generation = psi_unpack_u64(&unpack, "generation");
         refers_p->bytes[i].begin = psi_unpack_u64(&unpack, "begin");
         refers_p->bytes[i].end = psi_unpack_u64(&unpack, "end");
+    }
+    return unpack.status;
+}
+
+void
+psi_rows_saved_encode(struct psi_pack *pack, const struct psi_rows_saved *saved)
+{
+    psi_pack_u32(pack, saved->place);
+    psi_pack_u32(pack, saved->first);
+    psi_pack_u32(pack, saved->count);
+    for (uint32_t i = 0; i < saved->count; i++) {
+        const struct psi_saved_file *file = &saved->file[i];
+
+        psi_pack_u32(pack, file->table);
+        psi_pack_u64(pack, file->generation);
+        psi_pack_u32(pack, file->number);
+        psi_pack_u32(pack, file->first_bucket);
+        psi_pack_u32(pack, file->end_bucket);
+        psi_pack_u32(pack, file->rows);
+        psi_pack_u32(pack, file->cleared);
+        psi_pack_u32(pack, file->counted);
+        psi_pack_u64(pack, file->bytes);
+        psi_pack_u32(pack, file->checksum);
+    }
+}
+
+psd_status
+psi_rows_saved_decode(const uint8_t *bytes, size_t size, struct psi_rows_saved *saved_p,
+                      struct psd_error *err)
+{
+    struct psi_unpack unpack;
+
+    psi_unpack_init(&unpack, "ROWS_SAVED", bytes, size, err);
+    saved_p->place = psi_unpack_u32(&unpack, "place", 0, PSI_PLACES_MAX - 1);
+    saved_p->first = psi_unpack_u32(&unpack, "first", 0, UINT32_MAX);
+    saved_p->count = psi_unpack_u32(&unpack, "count", 0, PSI_ROWS_SAVED_MAX);
+    for (uint32_t i = 0; i < saved_p->count && unpack.status == PSD_OK; i++) {
+        struct psi_saved_file *file = &saved_p->file[i];
+
+        file->table = psi_unpack_u32(&unpack, "file.table", 0, PSI_TABLES_MAX - 1);
+        file->generation = psi_unpack_u64(&unpack, "file.generation");
+        file->number = psi_unpack_u32(&unpack, "file.number", 0, UINT32_MAX);
+        file->first_bucket = psi_unpack_u32(&unpack, "file.first_bucket", 0, UINT32_MAX);
+        file->end_bucket = psi_unpack_u32(&unpack, "file.end_bucket", 0, UINT32_MAX);
+        file->rows = psi_unpack_u32(&unpack, "file.rows", 0, UINT32_MAX);
+        file->cleared = psi_unpack_u32(&unpack, "file.cleared", 0, UINT32_MAX);
+        file->counted = psi_unpack_u32(&unpack, "file.counted", 0, UINT32_MAX);
+        file->bytes = psi_unpack_u64(&unpack, "file.bytes");
+        file->checksum = psi_unpack_u32(&unpack, "file.checksum", 0, UINT32_MAX);
     }
     return unpack.status;
 }

@@ -254,7 +254,7 @@ limit_of(unsigned type)
     }
     if ((type >= 2 && type <= 7) || (type >= 10 && type <= 22) || type == 24 ||
         (type >= 31 && type <= 43) || (type >= 48 && type <= 49) || (type >= 51 && type <= 64) ||
-        (type >= 66 && type <= 68) || (type >= 70 && type <= 76)) {
+        (type >= 66 && type <= 76)) {
         return 1 << 20;
     }
     return -2;
@@ -506,6 +506,7 @@ struct sample {
         struct psi_blocks blocks;
         struct psi_part part;
         struct psi_refers refers;
+        struct psi_rows_saved rows_saved;
     };
     struct psi_view_worker worker[PSI_RANKS_MAX + 1];
     struct psi_view_place place[PSI_PLACES_MAX + 1];
@@ -518,6 +519,7 @@ struct sample {
     struct psi_mark mark[PSI_RANKS_MAX + 1];
     struct psi_order_table order_table[PSI_TABLES_MAX + 1];
     struct psi_earlier_bytes earlier[PSI_EARLIER_MAX + 1];
+    struct psi_saved_file saved_file[PSI_ROWS_SAVED_MAX + 1];
     struct psi_written_table written_table[PSI_TABLES_MAX + 1];
     uint32_t block[PSI_BLOCKS_MAX + 1];
 };
@@ -580,6 +582,13 @@ prepare_refers(struct sample *sample)
 {
     prepare_plain(sample);
     sample->refers.bytes = sample->earlier;
+}
+
+static void
+prepare_rows_saved(struct sample *sample)
+{
+    prepare_plain(sample);
+    sample->rows_saved.file = sample->saved_file;
 }
 
 static void
@@ -892,6 +901,28 @@ fill_refers(uint64_t *random, struct sample *sample)
     refers->count = draw_below(random, LIST);
     for (uint32_t i = 0; i < refers->count; i++) {
         refers->bytes[i] = (struct psi_earlier_bytes){draw(random), draw(random), draw(random)};
+    }
+}
+
+static void
+fill_rows_saved(uint64_t *random, struct sample *sample)
+{
+    struct psi_rows_saved *saved = &sample->rows_saved;
+
+    saved->place = draw_below(random, PSI_PLACES_MAX);
+    saved->first = (uint32_t)draw(random);
+    saved->count = draw_below(random, LIST);
+    for (uint32_t i = 0; i < saved->count; i++) {
+        saved->file[i] = (struct psi_saved_file){.table = draw_below(random, PSI_TABLES_MAX),
+                                                 .generation = draw(random),
+                                                 .number = (uint32_t)draw(random),
+                                                 .first_bucket = (uint32_t)draw(random),
+                                                 .end_bucket = (uint32_t)draw(random),
+                                                 .rows = (uint32_t)draw(random),
+                                                 .cleared = (uint32_t)draw(random),
+                                                 .counted = (uint32_t)draw(random),
+                                                 .bytes = draw(random),
+                                                 .checksum = (uint32_t)draw(random)};
     }
 }
 
@@ -1283,6 +1314,26 @@ same_refers(const struct sample *a, const struct sample *b)
 }
 
 static bool
+same_rows_saved(const struct sample *a, const struct sample *b)
+{
+    const struct psi_rows_saved *x = &a->rows_saved;
+    const struct psi_rows_saved *y = &b->rows_saved;
+    bool same = x->place == y->place && x->first == y->first && x->count == y->count;
+
+    for (uint32_t i = 0; same && i < x->count; i++) {
+        const struct psi_saved_file *one = &x->file[i];
+        const struct psi_saved_file *other = &y->file[i];
+
+        same = one->table == other->table && one->generation == other->generation &&
+               one->number == other->number && one->first_bucket == other->first_bucket &&
+               one->end_bucket == other->end_bucket && one->rows == other->rows &&
+               one->cleared == other->cleared && one->counted == other->counted &&
+               one->bytes == other->bytes && one->checksum == other->checksum;
+    }
+    return same;
+}
+
+static bool
 same_blocks(const struct sample *a, const struct sample *b)
 {
     const struct psi_blocks *x = &a->blocks;
@@ -1349,6 +1400,7 @@ static const struct kind kinds[] = {
     KIND(blocks, prepare_blocks, same_blocks),
     KIND(part, prepare_plain, same_plain),
     KIND(refers, prepare_refers, same_refers),
+    KIND(rows_saved, prepare_rows_saved, same_rows_saved),
 };
 
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]) };

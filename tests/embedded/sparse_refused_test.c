@@ -27,7 +27,7 @@ refuse_calls(struct worker *worker)
     CHECK_STATUS(worker, push(table, 0, values), PSD_ERR_INVALID);
     CHECK_STATUS(worker, psd_view(table, &view), PSD_ERR_INVALID);
     CHECK_STATUS(worker, psd_save(worker->context, "/nowhere", 0), PSD_ERR_STATE);
-    CHECK_SAYS(worker, psd_last_error()->text, "cannot be saved yet");
+    CHECK_SAYS(worker, psd_last_error()->text, "its servers alone save it (psd_run --checkpoint)");
     CHECK_STATUS(worker, psd_load(worker->context, "/nowhere", &step), PSD_ERR_STATE);
     CHECK_STATUS(
         worker,

@@ -1,23 +1,29 @@
 /*
  * fuzz_checkpoint.c - the files of a checkpoint, from anywhere: safetensors heads and manifests.
  *
- * The first byte chooses. 's': a safetensors file follows, header length included. Anything else: a
- * manifest without its last field; the checksum is set right here, since no fuzzer guesses it.
+ * The first byte chooses. 's': a safetensors file follows, header length included. 'r': a file of rows, after 16 bytes
+ * that say how a manifest describes it; its checksum is set right here, as is that of a manifest, which anything else is,
+ * without its last field: no fuzzer guesses it.
  * What is accepted is written and read once more.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/crc32c.h"
 #include "base/fail.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/rows_piece.h"
 #include "checkpoint/safetensors.h"
 #include "fuzz.h"
+#include "table/rule.h"
 
-enum { GENERATION = 7, TAIL_BYTES = 21 };
+enum { GENERATION = 7, TAIL_BYTES = 21, ROWS_BYTES = 16 /* before a file of rows */ };
 
 /* What holds for any list of tensors that was accepted. */
 static void
@@ -120,6 +126,16 @@ check_again(const struct psi_manifest *manifest)
     for (size_t i = 0; i < again.part_count; i++) {
         psi_assert(memcmp(&again.parts[i], &manifest->parts[i], sizeof(again.parts[i])) == 0);
     }
+    psi_assert(again.rows_count == manifest->rows_count);
+    for (size_t i = 0; i < again.rows_count; i++) {
+        const struct psi_manifest_rows *rows = &manifest->rows[i];
+
+        psi_assert(strcmp(again.rows[i].table, rows->table) == 0);
+        psi_assert(memcmp(&again.rows[i].form, &rows->form, sizeof(rows->form)) == 0);
+        psi_assert(again.rows[i].count == rows->count);
+        psi_assert(rows->count == 0 || memcmp(again.rows[i].files, rows->files,
+                                              rows->count * sizeof(rows->files[0])) == 0);
+    }
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
         const struct psi_manifest_file *file = &manifest->files[kind];
 
@@ -187,11 +203,96 @@ check_manifest(const uint8_t *data, size_t size)
     psi_manifest_fini(&manifest);
 }
 
+/* ---- Rows ---- */
+
+static int memory = -1; /* the file that a directory has */
+
+static int
+open_memory(void *self, int directory, const char *name, int flags)
+{
+    (void)self;
+    (void)directory;
+    (void)name;
+    (void)flags;
+    return dup(memory);
+}
+
+static ssize_t
+read_memory(void *self, int fd, void *data, size_t bytes, uint64_t offset)
+{
+    (void)self;
+    return pread(fd, data, bytes, (off_t)offset);
+}
+
+/* Each column that was found is in the file. */
+static uint64_t
+add_up(const struct psi_rows_piece *piece)
+{
+    uint64_t sum = 0;
+
+    for (enum psi_rows_column column = 0; column < PSI_ROWS_COLUMNS; column++) {
+        const uint8_t *at = piece->column[column];
+        const size_t bytes = (size_t)psi_rows_items(&piece->form, &piece->count, column) *
+                             psi_rows_item_bytes(&piece->form, column);
+
+        for (size_t i = 0; i < bytes; i++) {
+            sum += at[i];
+        }
+    }
+    return sum;
+}
+
+static void
+check_rows(const uint8_t *data, size_t size)
+{
+    static const psd_dtype dtypes[] = {PSD_F32, PSD_F16, PSD_BF16};
+    static const struct psi_disk disk = {.open = open_memory, .read = read_memory};
+    const struct psi_directory directory = {.disk = &disk, .path = "fuzz"};
+    struct psi_manifest_rows rows = {.table = "t"};
+    struct psi_rows_piece *piece = NULL;
+    struct psi_rows_file file;
+    struct psd_error err = {0};
+    psd_status status;
+
+    if (size < ROWS_BYTES) {
+        return;
+    }
+    rows.form = (struct psi_row_form){.dtype = dtypes[data[0] % 3],
+                                      .rule = (psd_rule)(data[1] % PSI_RULES),
+                                      .width = 1 + data[2],
+                                      .bucket_bits = 10,
+                                      .counter_bytes = data[4]};
+    rows.form.row_wise = psi_rule_states(rows.form.rule) > 0 ? data[3] & 1 : 0;
+    file = (struct psi_rows_file){
+        .generation = GENERATION,
+        .count = {.rows = data[5] | (uint32_t)data[6] << 8 | (uint32_t)data[7] << 24,
+                  .cleared = data[8],
+                  .counted = data[9]},
+        .bytes = size - ROWS_BYTES,
+        .checksum = psi_crc32c(0, data + ROWS_BYTES, size - ROWS_BYTES)};
+    memory = memfd_create("rows", MFD_CLOEXEC);
+    psi_assert(memory >= 0);
+    psi_assert(write(memory, data + ROWS_BYTES, file.bytes) == (ssize_t)file.bytes);
+    status = psi_rows_piece_read(&directory, &rows, &file, &piece, &err);
+    if (status == PSD_OK) {
+        (void)add_up(piece);
+        psi_rows_piece_destroy(piece);
+        file.checksum ^= 1;
+        psi_assert(psi_rows_piece_read(&directory, &rows, &file, &piece, &err) == PSD_ERR_CORRUPT);
+    } else {
+        psi_assert(status == PSD_ERR_CORRUPT);
+        psi_assert(strncmp(err.text, "fuzz/rows-7-0-0.safetensors: ", 29) == 0);
+    }
+    close(memory);
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size > 0 && data[0] == 's') {
         check_safetensors(data + 1, size - 1);
+    } else if (size > 0 && data[0] == 'r') {
+        check_rows(data + 1, size - 1);
     } else if (size > 0) {
         check_unsealed(data + 1, size - 1);
         check_manifest(data + 1, size - 1);

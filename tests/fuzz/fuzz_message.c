@@ -130,6 +130,14 @@ make_refers_lists(struct message *message)
     refers->bytes = make_list(message, PSI_EARLIER_MAX, sizeof(*refers->bytes));
 }
 
+static void
+make_rows_saved_lists(struct message *message)
+{
+    struct psi_rows_saved *saved = &message->body.rows_saved;
+
+    saved->file = make_list(message, PSI_ROWS_SAVED_MAX, sizeof(*saved->file));
+}
+
 #define CALLS(name, type)                                                                          \
     static void name##_encode(struct psi_pack *pack, const struct message *message)                \
     {                                                                                              \

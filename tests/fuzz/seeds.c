@@ -296,6 +296,14 @@ write_pairs(const char *directory)
     const struct psi_part part = {.token = 7, .every = 1000, .text = "/shared/run7"};
     struct psi_earlier_bytes earlier[2] = {{1, 64, 128}, {2, 128, 256}};
     const struct psi_refers refers = {.file = 1, .count = 2, .bytes = earlier};
+    struct psi_saved_file file = {.table = 1,
+                                  .generation = 2,
+                                  .number = 3,
+                                  .end_bucket = 1024,
+                                  .rows = 5,
+                                  .bytes = 1000,
+                                  .checksum = 7};
+    const struct psi_rows_saved saved = {.place = 1, .count = 1, .file = &file};
     const struct psi_step_state state = {.value = 9, .rank = 1, .count = 1, .add = {{1, 4, 9}}};
 
     WRITE_MESSAGE(directory, pair, &pair);
@@ -308,6 +316,7 @@ write_pairs(const char *directory)
     WRITE_MESSAGE(directory, blocks, &blocks);
     WRITE_MESSAGE(directory, part, &part);
     WRITE_MESSAGE(directory, refers, &refers);
+    WRITE_MESSAGE(directory, rows_saved, &saved);
 }
 
 int

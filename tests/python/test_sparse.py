@@ -234,10 +234,10 @@ def test_old_rows_make_room(run):
     assert said == [["True", "30.0"]] * 2
 
 
-def test_a_job_that_cannot_have_them_says_why(run, tmp_path):
-    """If this fails, a job with checkpoints looks as if it kept its sparse tables."""
+def test_a_job_that_cannot_have_them_says_why(run):
+    """If this fails, a job whose servers have copies looks as if it kept its sums of rows."""
     script = """
         poseidon.init()
-        say(attempt(poseidon.SparseTable, "e", 4))
+        say(attempt(poseidon.SparseTable, "e", 4, use="sum"))
     """
-    assert "not in them yet" in run(script, options=("--checkpoint", str(tmp_path), "--checkpoint_every", "100steps"))[0][0]
+    assert "no copies of sums of rows" in run(script, name="copies", servers=2, options=("--replicas", "1"))[0][0]

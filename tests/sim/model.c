@@ -1108,7 +1108,7 @@ model_check_saved(struct model *model, unsigned index, const struct model_saved 
     const size_t bytes = plan_parts(table->plan).bytes;
 
     for (uint64_t chunk = 0; chunk < table->chunk_count && !model->sim->failed; chunk++) {
-        const uint8_t *parts = saved->parts + psi_chunk_first(chunk) * bytes;
+        const uint8_t *parts = saved->parts + plan_chunk_first(table->plan, chunk) * bytes;
 
         if (table->chunk != NULL) {
             check_saved_round(model, table, chunk, saved, parts);

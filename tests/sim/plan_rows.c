@@ -96,20 +96,27 @@ plan_initial_rows(const struct plan *plan, unsigned index, uint64_t first, uint6
     free(ids);
 }
 
-/* Not where nobody has a copy of a server that dies, nor where it would be saved. */
+/* Not where nobody has a copy of a server that dies, nor where a worker would save it. */
 static bool
 may_have_rows(const struct plan *plan)
 {
-    return (plan->replicas > 0 || plan->faults.server_lives == 0) && plan->checkpoint_steps == 0 &&
-           plan->checkpoint_ms == 0 && plan->save_every == 0 && plan->load_step == 0;
+    return (plan->replicas > 0 || plan->faults.server_lives == 0) && plan->save_every == 0 &&
+           plan->load_step == 0;
 }
 
 /* Nobody has copies of sums of rows, and nobody joins them. */
 static bool
 may_have_sums_of_rows(const struct plan *plan)
 {
-    return may_have_rows(plan) && plan->replicas == 0 && plan->max_servers == 0 &&
-           !plan_is_elastic(plan);
+    return may_have_rows(plan) && plan->replicas == 0 && plan->faults.server_lives == 0 &&
+           plan->max_servers == 0 && !plan_is_elastic(plan);
+}
+
+/* Then rows do not go: the oracle of files knows only rows that come and change. */
+static bool
+is_saved(const struct plan *plan)
+{
+    return plan->checkpoint_steps > 0 || plan->checkpoint_ms > 0;
 }
 
 static void
@@ -126,8 +133,9 @@ make_sparse(const struct plan *plan, struct table_plan *table, struct rng *rng)
     rows = table->kind == KIND_ROUNDS ? rng_between(rng, 1, 30)
                                       : (slots + table->width - 1) / table->width;
     table->count = (uint64_t)table->places * rows * table->width;
-    table->idle =
-        table->kind == KIND_ROUNDS && rng_chance(rng, 40) ? (uint32_t)rng_between(rng, 1, 4) : 0;
+    table->idle = table->kind == KIND_ROUNDS && !is_saved(plan) && rng_chance(rng, 40)
+                      ? (uint32_t)rng_between(rng, 1, 4)
+                      : 0;
     table->dtype = PSD_F32;
     table->ranges = false;
     if (table->rule.rule == PSD_RULE_MOMENTUM) { /* which moves rows that nobody touches */

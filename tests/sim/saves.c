@@ -8,6 +8,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "saves.h"
+#include "saves_rows.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +35,8 @@ struct generation {
     uint8_t *data[PSI_CHECKPOINT_DATA_FILES];
     uint8_t *whole[PSI_CHECKPOINT_DATA_FILES]; /* committed: with what lies in earlier ones */
     struct psi_ranges earlier[PSI_CHECKPOINT_DATA_FILES]; /* likewise */
+    struct rows_file *rows;                               /* that were written for it; owned */
+    struct psi_manifest listed;                           /* committed: its files of rows; owned */
     bool committed;
     bool removed; /* it is old, and none that is kept refers to it */
 };
@@ -42,7 +45,8 @@ struct piece {
     struct piece *next;
     enum psi_checkpoint_kind kind;
     uint64_t at;
-    uint8_t *data;
+    uint8_t *data; /* NULL: rows */
+    struct lane_disk_rows rows;
     size_t bytes;
 };
 
@@ -63,6 +67,8 @@ struct lane_side {
     struct lane_disk_news news;
     struct psi_manifest_file sums[PSI_CHECKPOINT_DATA_FILES];
     uint64_t bytes[PSI_CHECKPOINT_DATA_FILES];
+    struct psi_saved_file *saved; /* files of rows; owned */
+    uint32_t saved_count;
 };
 
 struct master_side {
@@ -143,12 +149,16 @@ static void
 free_piece(struct piece *piece)
 {
     free(piece->data);
+    psi_rows_piece_destroy(piece->rows.piece);
     free(piece);
 }
 
 static void
 put(const struct generation *generation, const struct piece *piece, size_t bytes)
 {
+    if (piece->data == NULL) {
+        return; /* half a file of rows has another name */
+    }
     psi_assert(piece->at + piece->bytes <= generation->bytes[piece->kind]);
     memcpy(generation->data[piece->kind] + piece->at, piece->data, bytes);
 }
@@ -186,6 +196,18 @@ write_or_refer(struct lane_side *side, struct generation *generation, const stru
     side->bytes[piece->kind] += piece->bytes;
 }
 
+/* A file of its own. One of that number is there if its order was given up, and begun anew. */
+static void
+write_rows(struct lane_side *side, struct generation *generation, struct piece *piece)
+{
+    const struct rows_file *file = rows_file_add(&generation->rows, &piece->rows, side->number);
+
+    piece->rows.piece = NULL;
+    side->saved = realloc(side->saved, (side->saved_count + 1) * sizeof(*side->saved));
+    psi_assert(side->saved != NULL);
+    side->saved[side->saved_count++] = file->saved;
+}
+
 static void
 lane_write_first(struct lane_side *side)
 {
@@ -199,6 +221,8 @@ lane_write_first(struct lane_side *side)
     } else if (fails(side->saves)) {
         put(generation, piece, piece->bytes / 2);
         lane_fail(side, "no space left on the simulated disk");
+    } else if (piece->data == NULL) {
+        write_rows(side, generation, piece);
     } else {
         write_or_refer(side, generation, piece);
     }
@@ -224,6 +248,8 @@ lane_event(void *object, uint64_t epoch)
         side->news.done = true;
         side->news.sums = side->sums;
         side->news.bytes = side->bytes;
+        side->news.rows = side->saved;
+        side->news.rows_count = side->saved_count;
     }
     lane_go_on(side);
     net_wake_at(side->node, 0);
@@ -262,6 +288,9 @@ lane_drop(void *self)
     side->runs = false;
     side->finish = false;
     side->news = (struct lane_disk_news){0};
+    free(side->saved);
+    side->saved = NULL;
+    side->saved_count = 0;
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
         psi_manifest_file_fini(&side->sums[kind]);
         side->sums[kind] = (struct psi_manifest_file){0};
@@ -300,6 +329,19 @@ lane_write(void *self, enum psi_checkpoint_kind kind, uint64_t at, const void *d
 }
 
 static void
+lane_write_rows(void *self, const struct lane_disk_rows *rows)
+{
+    struct lane_side *side = self;
+    struct piece *piece = calloc(1, sizeof(*piece));
+
+    psi_assert(piece != NULL);
+    *piece = (struct piece){.rows = *rows, .bytes = psi_rows_piece_bytes(rows->piece)};
+    *side->end = piece;
+    side->end = &piece->next;
+    lane_go_on(side);
+}
+
+static void
 lane_finish_side(void *self)
 {
     struct lane_side *side = self;
@@ -328,6 +370,7 @@ saves_lane(struct saves *saves, struct node *node)
     side->disk = (struct lane_disk){.self = side,
                                     .begin = lane_begin,
                                     .write = lane_write,
+                                    .write_rows = lane_write_rows,
                                     .finish = lane_finish_side,
                                     .drop = lane_drop,
                                     .look = lane_look};
@@ -349,6 +392,35 @@ table_of(const struct plan *plan, const char *name)
     return -1;
 }
 
+/* Its files, here and in earlier generations, make the rows of that step. */
+static void
+check_rows(struct saves *saves, const struct generation *files,
+           const struct psi_manifest_table *record, unsigned number)
+{
+    const struct psi_manifest_rows *rows = psi_manifest_rows(&files->listed, record->name);
+    struct model_saved saved = {.step = record->step, .updates = record->updates};
+    struct rows_image image;
+
+    rows_image_init(&image, &saves->job->plan, number);
+    for (size_t i = 0; rows != NULL && i < rows->count; i++) {
+        const struct psi_rows_file *said = &rows->files[i];
+        const struct generation *from = find_number(saves, said->generation);
+        const struct rows_file *file =
+            from == NULL ? NULL : rows_file_find(from->rows, said->place, said->number);
+
+        if (file == NULL || (from != files && (!from->committed || from->removed)) ||
+            !rows_file_is(file, said) || !rows_image_take(&image, file)) {
+            sim_fail(saves->job->sim, "a checkpoint lists file %u of place %u of generation %llu",
+                     said->number, said->place, (unsigned long long)said->generation);
+            break;
+        }
+        saves->job->sim->counters.referred += from != files;
+    }
+    saved.parts = image.values;
+    model_check_saved(saves->job->model, number, &saved);
+    rows_image_fini(&image);
+}
+
 /* A table as a worker would have saved it: chunk by chunk, all parts of each. */
 static void
 check_table(struct saves *saves, const struct generation *files,
@@ -362,6 +434,10 @@ check_table(struct saves *saves, const struct generation *files,
     uint8_t *parts;
     uint8_t *at;
 
+    if (plan->width > 0) {
+        check_rows(saves, files, record, (unsigned)number);
+        return;
+    }
     plan_spec(&saves->job->plan, (unsigned)number, &spec);
     parts = malloc(plan->count * plan_parts(plan).bytes);
     psi_assert(parts != NULL);
@@ -453,6 +529,13 @@ refers_to(const struct generation *files, uint64_t number)
             }
         }
     }
+    for (size_t i = 0; i < files->listed.rows_count; i++) {
+        for (size_t j = 0; j < files->listed.rows[i].count; j++) {
+            if (files->listed.rows[i].files[j].generation == number) {
+                return true;
+            }
+        }
+    }
     return files->number == number;
 }
 
@@ -487,6 +570,8 @@ commit(struct master_side *side)
         make_whole(saves, files, &side->generation->sums[kind], kind);
         check_file(saves, files, side->generation, kind);
     }
+    files->listed = side->generation->rows;
+    side->generation->rows = (struct psi_manifest){0};
     for (size_t i = 0; i < side->generation->table_count; i++) {
         check_table(saves, files, side->generation, i);
     }
@@ -615,6 +700,8 @@ saves_destroy(struct saves *saves)
         struct generation *generation = saves->generations;
 
         saves->generations = generation->next;
+        rows_files_free(&generation->rows);
+        psi_manifest_fini(&generation->listed);
         for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
             free(generation->data[kind]);
             free(generation->whole[kind]);

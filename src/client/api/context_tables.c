@@ -75,7 +75,8 @@ psi_context_check_saved(psd_context *context, struct psd_error *err)
     for (size_t i = 0; (table = psi_context_table(context, i)) != NULL; i++) {
         if (psi_spec_is_sparse(&table->spec)) {
             return psi_fail(err, PSD_ERR_STATE,
-                            "save or load: table %s is sparse, which cannot be saved yet",
+                            "save or load: table %s is sparse, and its servers alone save it "
+                            "(psd_run --checkpoint)",
                             table->spec.name);
         }
     }

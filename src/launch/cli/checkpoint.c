@@ -21,6 +21,7 @@
 #include "checkpoint/read.h"
 #include "config/options.h"
 #include "launch/cli/checkpoint_export.h"
+#include "launch/cli/checkpoint_export_rows.h"
 #include "launch/cli/refuse.h"
 #include "launch/cli/table.h"
 #include "launch/cli/verbs.h"
@@ -79,6 +80,27 @@ struct findings {
     size_t count;
 };
 
+/* Bytes in an earlier generation. */
+static void
+refers(struct finding *finding, uint64_t generation, uint64_t bytes)
+{
+    finding->referred += bytes;
+    if (finding->base == 0 || generation < finding->base) {
+        finding->base = generation;
+    }
+}
+
+static void
+find_rows(const struct psi_manifest_rows *rows, struct finding *finding)
+{
+    for (size_t i = 0; i < rows->count; i++) {
+        finding->bytes += rows->files[i].bytes;
+        if (rows->files[i].generation != finding->number) {
+            refers(finding, rows->files[i].generation, rows->files[i].bytes);
+        }
+    }
+}
+
 static void
 find(const char *path, int directory, struct finding *finding)
 {
@@ -101,15 +123,17 @@ find(const char *path, int directory, struct finding *finding)
         const struct psi_manifest_file *file = &checkpoint->manifest.files[kind];
 
         finding->bytes += file->bytes;
-        finding->referred += psi_ranges_bytes(&file->earlier);
         for (size_t i = 0; i < file->earlier.count; i++) {
-            if (finding->base == 0 || file->earlier.list[i].generation < finding->base) {
-                finding->base = file->earlier.list[i].generation;
-            }
+            const struct psi_range *range = &file->earlier.list[i];
+
+            refers(finding, range->generation, range->end - range->begin);
         }
     }
     for (size_t i = 0; i < checkpoint->manifest.part_count; i++) {
         finding->bytes += checkpoint->manifest.parts[i].bytes;
+    }
+    for (size_t i = 0; i < checkpoint->manifest.rows_count; i++) {
+        find_rows(&checkpoint->manifest.rows[i], finding);
     }
     psi_checkpoint_destroy(checkpoint);
 }
@@ -235,6 +259,42 @@ open_asked(const char *path, struct psi_checkpoint **checkpoint_p, struct psd_er
     return status;
 }
 
+static void
+put_moment(struct table *table, const struct psi_checkpoint *checkpoint,
+           const struct psi_manifest_table *record)
+{
+    const bool has_rows = psi_manifest_rows(&checkpoint->manifest, record->name) != NULL;
+
+    table_cell(table, "%s",
+               record->moment == PSI_MANIFEST_MOMENT_STEP ? "the table"
+               : has_rows                                 ? "each row"
+                                                          : "each chunk");
+}
+
+/* A row that was saved again is there once more. */
+static void
+put_spec(struct table *table, const struct psi_checkpoint *checkpoint,
+         const struct psi_manifest_table *record)
+{
+    const struct psi_manifest_rows *rows = psi_manifest_rows(&checkpoint->manifest, record->name);
+    uint64_t all = 0;
+    uint64_t written = 0;
+
+    for (size_t i = 0; rows != NULL && i < rows->count; i++) {
+        all += rows->files[i].count.rows;
+        if (rows->files[i].generation == checkpoint->manifest.generation) {
+            written += rows->files[i].count.rows;
+        }
+    }
+    if (rows == NULL) {
+        table_cell(table, "%s", record->spec);
+    } else {
+        table_cell(table,
+                   "%s; %zu files, %" PRIu64 " rows, of which this generation wrote %" PRIu64,
+                   record->spec, rows->count, all, written);
+    }
+}
+
 static int
 show(const char *path, struct psd_error *err)
 {
@@ -253,9 +313,8 @@ show(const char *path, struct psd_error *err)
 
         table_cell(&table, "%s", record->name);
         table_cell(&table, "%" PRIu64, record->updates);
-        table_cell(&table, "%s",
-                   record->moment == PSI_MANIFEST_MOMENT_STEP ? "the table" : "each chunk");
-        table_cell(&table, "%s", record->spec);
+        put_moment(&table, checkpoint, record);
+        put_spec(&table, checkpoint, record);
     }
     for (size_t i = 0; i < checkpoint->manifest.part_count; i++) {
         const struct psi_manifest_part *part = &checkpoint->manifest.parts[i];
@@ -282,6 +341,11 @@ export_values(const char *path, const char *out, struct psd_error *err)
     }
     status = given.format == CHECKPOINT_NUMPY ? checkpoint_export_numpy(checkpoint, out, err)
                                               : checkpoint_export_file(checkpoint, out, err);
+    if (status == PSD_OK) {
+        status = given.format == CHECKPOINT_NUMPY
+                     ? checkpoint_export_rows_numpy(checkpoint, out, err)
+                     : checkpoint_export_rows_files(checkpoint, out, err);
+    }
     if (status == PSD_OK) {
         printf("step %" PRIu64 " of %s is in %s\n", checkpoint->manifest.step, path, out);
     }

@@ -8,6 +8,7 @@
 #include "store/sparse/finder.h"
 #include "store/sparse/room.h"
 #include "store/sparse/row_rule.h"
+#include "store/sparse/snapshot.h"
 
 /* One call of sparse_apply(). */
 struct applying {
@@ -168,6 +169,9 @@ sparse_apply(struct sparse *store, const struct sparse_change *asked,
         (applying.rule.to_real != NULL ? psi_dtype_bytes(store->spec->dtype) : sizeof(float));
     if (!is_finite(&applying)) {
         return;
+    }
+    if (store->snapshot != NULL) {
+        sparse_snapshot_before_change(store, change->ids, change->count);
     }
     store->step = change->step;
     store->growth_ns = 0;

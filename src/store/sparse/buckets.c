@@ -49,6 +49,12 @@ sparse_begins_at(const struct sparse *store)
     return store->closed;
 }
 
+uint64_t
+sparse_last_step(const struct sparse *store)
+{
+    return store->step;
+}
+
 /* ---- Buckets ---- */
 
 struct sparse_bucket

@@ -10,6 +10,7 @@
 #include "shard/bucket.h"
 #include "store/kernels.h"
 #include "store/sparse/room.h"
+#include "store/sparse/snapshot.h"
 #include "store/sparse/state.h"
 
 /* Indexes are touched ahead by this part of what rows are. */
@@ -84,6 +85,7 @@ sparse_destroy(struct sparse *store)
     for (size_t i = 0; i < (size_t)1 << store->bits; i++) {
         free(store->buckets[i].counters);
     }
+    sparse_snapshot_end(store);
     row_pool_fini(&store->pool);
     index_memory_fini(&store->indexes);
     free(store->candidates);

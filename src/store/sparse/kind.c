@@ -248,6 +248,31 @@ sparse_table_take(struct store *store, const void *piece, size_t bytes, struct p
     return status;
 }
 
+/* ---- saving and loading -------------------------------------------------------------------- */
+
+struct sparse *
+sparse_table_rows(struct store *store)
+{
+    return ((struct sparse_table *)store)->rows;
+}
+
+uint64_t
+sparse_table_step(const struct store *store)
+{
+    return ((const struct sparse_table *)store)->step;
+}
+
+void
+sparse_table_loaded(struct store *store, uint64_t step)
+{
+    struct sparse_table *table = (struct sparse_table *)store;
+    const uint64_t touched = sparse_last_step(table->rows);
+
+    sparse_begin_at(table->rows, step);
+    table->step = touched > table->step ? touched : table->step;
+    count_bytes(table);
+}
+
 const struct store_ops store_sparse = {
     .bytes = sparse_table_bytes,
     .create = sparse_table_create,

@@ -13,4 +13,13 @@ extern const struct store_ops store_sparse;
 /* Rows that are added, and not kept: there is the sum of the last round, until the next one. */
 extern const struct store_ops store_sparse_sum;
 
+/* The rows themselves, to save and to load them. */
+struct sparse *sparse_table_rows(struct store *store);
+
+/* The largest step that has changed them. */
+uint64_t sparse_table_step(const struct store *store);
+
+/* Rows were loaded, as they were when the steps before this one were closed. */
+void sparse_table_loaded(struct store *store, uint64_t step);
+
 #endif

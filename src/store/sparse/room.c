@@ -17,6 +17,7 @@
 #include "base/monotonic.h"
 #include "shard/bucket.h"
 #include "store/initial.h"
+#include "store/sparse/snapshot.h"
 
 enum { AHEAD = 4, AT_ONCE = 16 }; /* groups fetched ahead; the oldest 16th of a full bucket goes */
 
@@ -58,6 +59,9 @@ remove_row(struct sparse *store, struct bucket *bucket, uint64_t key, uint32_t s
 {
     if (store->gone != NULL) {
         gone_add(store, row_at(&store->pool, slot));
+    }
+    if (store->snapshot != NULL) {
+        sparse_snapshot_before_removal(store, row_at(&store->pool, slot), key);
     }
     row_index_remove(&bucket->index, store->bits, key, slot);
     row_pool_give(&store->pool, slot);

@@ -1,16 +1,17 @@
 /*
- * save.c - rows as arrays: to save them, to load them, to move them.
+ * save.c - rows as arrays: to save them, to move them.
  *
  * Homes are in the order of mixed ids (row_index.h), so a bucket is saved home by home, and the
  * mixed id itself says where to go on: whatever happened to the index meanwhile.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "store/sparse/save.h"
+
 #include <string.h>
 
 #include "base/fail.h"
 #include "shard/bucket.h"
-#include "store/sparse/room.h"
 
 struct entry {
     uint64_t key;
@@ -31,6 +32,7 @@ struct saving {
     const struct sparse *store;
     const struct row_index *index;
     uint32_t since;
+    uint32_t until;
     uint64_t from; /* rows of smaller keys were seen */
 };
 
@@ -66,6 +68,7 @@ gather_group(const struct saving *saving, uint32_t number, const struct group *g
         const uint64_t key = row != NULL ? psi_bucket_mix(row->id) : 0;
 
         if (row != NULL && key >= saving->from && row->step >= saving->since &&
+            row->step < saving->until &&
             row_index_home(saving->index, store->bits, key) == number) {
             insert(home, (struct entry){.key = key, .slot = slot});
         }
@@ -92,8 +95,8 @@ gather_home(const struct saving *saving, uint32_t number, struct home *home)
     }
 }
 
-static void
-copy_out(const struct sparse *store, struct row *row, size_t at, struct sparse_rows *rows)
+void
+save_row(const struct sparse *store, struct row *row, size_t at, struct sparse_rows *rows)
 {
     const size_t width = store->width;
     const size_t states = store->states;
@@ -108,11 +111,14 @@ copy_out(const struct sparse *store, struct row *row, size_t at, struct sparse_r
 }
 
 bool
-sparse_save(const struct sparse *store, uint32_t bucket, uint32_t since, uint64_t *cursor_p,
-            struct sparse_rows *rows)
+save_rows(const struct sparse *store, uint32_t bucket, uint32_t since, uint32_t until,
+          uint64_t *cursor_p, struct sparse_rows *rows)
 {
-    struct saving saving = {
-        .store = store, .index = &store->buckets[bucket].index, .since = since, .from = *cursor_p};
+    struct saving saving = {.store = store,
+                            .index = &store->buckets[bucket].index,
+                            .since = since,
+                            .until = until,
+                            .from = *cursor_p};
     const size_t most = rows->count;
     uint32_t number = *cursor_p == 0 ? 0 : row_index_home(saving.index, store->bits, *cursor_p);
     struct home home PSI_UNINITIALIZED;
@@ -126,7 +132,7 @@ sparse_save(const struct sparse *store, uint32_t bucket, uint32_t since, uint64_
         }
         gather_home(&saving, number, &home);
         for (taken = 0; taken < home.count && rows->count < most; taken++) {
-            copy_out(store, row_at(&store->pool, home.entries[taken].slot), rows->count++, rows);
+            save_row(store, row_at(&store->pool, home.entries[taken].slot), rows->count++, rows);
             saving.from = home.entries[taken].key + 1;
         }
         if (taken > 0 && saving.from >> (64 - store->bits) != bucket) {
@@ -141,43 +147,9 @@ sparse_save(const struct sparse *store, uint32_t bucket, uint32_t since, uint64_
     return false;
 }
 
-static bool
-load_row(struct sparse *store, const struct sparse_rows *rows, size_t at)
-{
-    const uint32_t step = row_step(rows->steps[at]); /* a file may say anything */
-    const uint64_t id = rows->ids[at];
-    const uint64_t key = psi_bucket_mix(id);
-    struct bucket *bucket = bucket_of(store, key);
-    const uint32_t slot = row_index_find(&bucket->index, &store->pool, store->bits, key, id);
-    struct row *row =
-        slot != ROW_NONE ? row_at(&store->pool, slot) : room_make(store, bucket, id, step, NULL);
-
-    if (row == NULL) {
-        return false;
-    }
-    row->step = step;
-    row->count = rows->counts[at];
-    memcpy(row_values(row), rows->values + at * store->width, store->width * sizeof(float));
-    if (store->states > 0) {
-        memcpy(row_state(store, row), rows->state + at * store->states,
-               store->states * sizeof(float));
-    }
-    if (bucket->changed < row->step + 1) {
-        bucket->changed = row->step + 1;
-    }
-    if (store->step < row->step) {
-        store->step = row->step;
-    }
-    return true;
-}
-
 bool
-sparse_load(struct sparse *store, const struct sparse_rows *rows)
+sparse_save(const struct sparse *store, uint32_t bucket, uint32_t since, uint64_t *cursor_p,
+            struct sparse_rows *rows)
 {
-    for (size_t i = 0; i < rows->count; i++) {
-        if (!load_row(store, rows, i)) {
-            return false;
-        }
-    }
-    return true;
+    return save_rows(store, bucket, since, UINT32_MAX, cursor_p, rows);
 }

@@ -145,6 +145,9 @@ uint64_t sparse_close_step(struct sparse *store, uint64_t step);
 void sparse_begin_at(struct sparse *store, uint64_t step);
 uint64_t sparse_begins_at(const struct sparse *store);
 
+/* The largest step of a change, or of a row that was loaded: later changes are not before it. */
+uint64_t sparse_last_step(const struct sparse *store);
+
 /* ---- Saving, loading, moving: bucket by bucket ---- */
 
 struct sparse_bucket {

@@ -46,6 +46,7 @@ struct sparse {
     struct sparse_gone *gone; /* not owned; NULL: nobody asks what goes */
     struct candidate *candidates;
     size_t candidates_max;
+    struct sparse_snapshot *snapshot; /* that is being taken; NULL: none */
     struct row_pool pool;
     struct index_memory indexes;
     struct bucket buckets[];
