@@ -18,13 +18,12 @@ from torch.optim import optimizer as torch_optimizer
 
 import poseidon
 
-from .. import _elastic
+from .. import _rows
+from .._rows import BACKWARDS
 from .._sparse import SparseTable
-from .engine import TIMEOUT_S
 from .memory import FOREVER
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-BACKWARDS = 1000  # without a step between them: nobody accumulates so many gradients
 
 _followers: list[weakref.ref] = []  # all Rows of this process, in the order in which they were made
 
@@ -75,7 +74,7 @@ class Rows:
             return came.values
         values = torch.empty(needed.numel(), self.table.width, dtype=self.dtype)
         if needed.numel() > 0:
-            self._await(self.table.lookup(needed.numpy(), values, timeout_ms=FOREVER))
+            _rows.wait(self.table, self.table.lookup(needed.numpy(), values, timeout_ms=FOREVER))
         return values
 
     def _hook(self, made_at: int) -> Callable[[torch.Tensor], None]:
@@ -165,15 +164,7 @@ class Rows:
         """The push before has ended."""
         pushing, self._pushing = self._pushing, None
         if pushing is not None:
-            self._await(pushing)
-
-    def _await(self, future: Any) -> None:
-        try:
-            future.result(TIMEOUT_S)
-        except poseidon.TimeoutError as error:
-            raise poseidon.TimeoutError(
-                f"rows of sparse table {self.table.name} did not come within {TIMEOUT_S:g} s ({error}): another worker stands "
-                "still, or makes fewer steps. Every worker must make as many") from error
+            _rows.wait(self.table, pushing)
 
     def _refuse(self, why: str) -> None:
         raise poseidon.StateError(f"sparse table {self.table.name}: {why}")
@@ -190,14 +181,7 @@ _HOW_TO_STEP = "If no optimizer makes steps, call step() of the layer after back
 
 def open_table(name: str, width: int, **options: Any) -> Rows:
     """A sparse table, and its rows for one layer."""
-    context = poseidon.context()  # before init it says so
-    if _elastic.is_declared():
-        raise poseidon.InvalidError("sparse tables are not for programs whose workers come and go (elastic)")
-    if options.get("backup_workers"):
-        raise poseidon.InvalidError(f"sparse table {name}: backup_workers is not for layers, which make every step")
-    if name in context._tables:
-        raise poseidon.StateError(f"this process has a table {name} already: use one layer in both places, or give another name")
-    return Rows(SparseTable(name, width, **options))
+    return Rows(_rows.open_table(name, width, **options))
 
 
 def _after_step(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
