@@ -27,6 +27,8 @@ BACKWARDS = 1000  # without a step between them: nobody accumulates so many grad
 
 def open_table(name: str, width: int, **options: Any) -> SparseTable:
     """A sparse table for one layer."""
+    if not isinstance(name, str):
+        raise InvalidError(f"a sparse table has a name and a width, and no number of rows: {name!r} is not a name")
     context = default_context()  # before init it says so
     if _elastic.is_declared():
         raise InvalidError("sparse tables are not for programs whose workers come and go (elastic)")

@@ -24,7 +24,7 @@ from . import trace
 from .checkpoint import Checkpoint
 from .collectives import (allgather, allgather_object, broadcast, broadcast_, broadcast_object,
                           broadcast_optimizer_state, broadcast_parameters)
-from .embedding import Embedding, EmbeddingBag
+from .embedding import Embedding, EmbeddingBag, prefetched
 from .engine import Engine, attach
 from .optimizer import DistributedOptimizer, join
 from .parallel import DataParallel
@@ -39,8 +39,8 @@ __all__ = ["Adasum", "Average", "Checkpoint", "Compression", "DataParallel", "Di
            "attach", "barrier", "broadcast", "broadcast_", "broadcast_async", "broadcast_async_",
            "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters",
            "global_process_set", "grouped_allreduce", "grouped_allreduce_async", "init",
-           "is_initialized", "join", "local_rank", "local_size", "pinned_bytes", "poll", "rank",
-           "shutdown", "size", "synchronize", "trace",
+           "is_initialized", "join", "local_rank", "local_size", "pinned_bytes", "poll", "prefetched",
+           "rank", "shutdown", "size", "synchronize", "trace",
            *_horovod.QUESTIONS]
 
 

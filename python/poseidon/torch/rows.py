@@ -8,6 +8,7 @@ last step is one push, whatever the number of forwards: every worker pushes in e
 from __future__ import annotations
 
 import atexit
+import collections
 import gc
 import sys
 import weakref
@@ -19,11 +20,14 @@ from torch.optim import optimizer as torch_optimizer
 import poseidon
 
 from .. import _rows
+from .._export import write_rows
 from .._rows import BACKWARDS
 from .._sparse import SparseTable
 from .memory import FOREVER
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+AHEAD = 1000  # batches told by prefetch() that no forward has taken
 
 _followers: list[weakref.ref] = []  # all Rows of this process, in the order in which they were made
 
@@ -38,15 +42,18 @@ class _Part(NamedTuple):
 class Rows:
     """Rows of one sparse table, and when they are pushed."""
 
-    def __init__(self, table: SparseTable):
+    def __init__(self, table: SparseTable, padding: int | None = None):
         self.table = table
+        self._padding = padding  # an id that has no row
         self.dtype = DTYPES[table.dtype]
         self._parts: list[_Part] = []
         self._backwards = 0  # since the last step
         self._steps = 0  # that were pushed
         self._pushing: Any = None  # the future of the last push
-        self._announced: torch.Tensor | None = None  # ids that the next forward needs
-        self._came: _Part | None = None  # their rows: they come with the answer to the push
+        self._announced: torch.Tensor | None = None  # ids that the forwards before the next step need
+        self._ahead: collections.deque[torch.Tensor] = collections.deque()  # ids of forwards to come; any thread adds
+        self._forwards = 1  # that learnt, between the last two steps
+        self._came: _Part | None = None  # rows that came with the answer to the push
         self._is_told = False  # by steps_with, who makes the steps
         self._optimizer: Callable[[], Any] | None = None  # whose steps push; a weak reference unless told
         self._by_hand = False  # step() is called by the program
@@ -54,24 +61,37 @@ class Rows:
 
     # ---- forward and backward
 
-    def of(self, ids: torch.Tensor, learns: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """The rows of a batch, each once, and for each id which of them it has."""
+    def of(self, ids: torch.Tensor, learns: bool) -> tuple[torch.Tensor, torch.Tensor, int | None]:
+        """The rows of a batch, each once, and for each id which of them it has. If there is padding, the last one is its."""
         if learns and ids.device.type in ("cpu", "cuda") and torch.is_autocast_enabled(ids.device.type) and \
                 torch.get_autocast_dtype(ids.device.type) == torch.float16:
             self._refuse("autocast with float16 needs a GradScaler, which does not see gradients of rows: use bfloat16")
         needed, places = torch.unique(ids, return_inverse=True)
-        values = self._look_up(needed.cpu()).to(ids.device)
+        padding = None if self._padding is None else (needed == self._padding).nonzero()
+        if padding is not None and padding.numel() > 0:
+            at, last = int(padding), needed.numel() - 1
+            needed = torch.cat((needed[:at], needed[at + 1:]))
+            places = torch.where(places == at, last, places - (places > at).long())
+        needed = needed.cpu()
+        if learns:
+            self._take(needed)
+        values = self._look_up(needed).to(ids.device)
         if learns:
             values.requires_grad_()
             values.register_post_accumulate_grad_hook(self._hook(self._steps))
-            self._parts.append(_Part(needed.cpu(), values))
-        return values, places
+            self._parts.append(_Part(needed, values))
+        if padding is None or padding.numel() == 0:
+            return values, places, None
+        return torch.cat((values, values.new_zeros(1, self.table.width))), places, len(values)
 
     def _look_up(self, needed: torch.Tensor) -> torch.Tensor:
+        """Rows as they are after the last step: those that came with its push, or asked for now."""
         self._finish()
-        if self._came is not None and torch.equal(self._came.ids, needed):
-            came, self._came = self._came, None  # once: somebody's leaf
-            return came.values
+        came = self._came
+        if came is not None and needed.numel() > 0 and came.ids.numel() > 0:
+            places = torch.searchsorted(came.ids, needed).clamp(max=came.ids.numel() - 1)
+            if torch.equal(came.ids[places], needed):
+                return came.values[places]  # a copy: somebody's leaf
         values = torch.empty(needed.numel(), self.table.width, dtype=self.dtype)
         if needed.numel() > 0:
             _rows.wait(self.table, self.table.lookup(needed.numpy(), values, timeout_ms=FOREVER))
@@ -100,8 +120,40 @@ class Rows:
     # ---- the step
 
     def announce(self, ids: torch.Tensor) -> None:
-        """The next push brings the rows that the forward after it needs."""
-        self._announced = torch.unique(ids).cpu()
+        """The next push brings rows that forwards after it need."""
+        needed = self._needed(ids)
+        self._announced = needed if self._announced is None else torch.unique(torch.cat((self._announced, needed)))
+
+    def prefetch(self, ids: torch.Tensor) -> None:
+        """Of a forward that comes after all that were told so far. Any thread."""
+        if len(self._ahead) >= AHEAD:
+            self._refuse(f"prefetch() was told of {AHEAD} batches that no forward has taken: tell of each batch once, and of what "
+                         "the forward will be given")
+        self._ahead.append(self._needed(ids))
+
+    def _needed(self, ids: torch.Tensor) -> torch.Tensor:
+        needed = torch.unique(ids).cpu()
+        return needed if self._padding is None else needed[needed != self._padding]
+
+    def _take(self, needed: torch.Tensor) -> None:
+        """A forward came: what was told of it, and of batches before it that were left out, is over."""
+        for place, told in enumerate(list(self._ahead)):
+            if torch.equal(told, needed):
+                for _ in range(place + 1):
+                    self._ahead.popleft()
+                return
+
+    def _asked(self) -> torch.Tensor | None:
+        """Ids whose rows shall come with this push: for as many forwards as there were before it."""
+        self._forwards, told = len(self._parts) or self._forwards, list(self._ahead)
+        asked = told[:self._forwards] + ([self._announced] if self._announced is not None else [])
+        self._announced = None
+        return torch.unique(torch.cat(asked)) if asked else None
+
+    def export(self, path: Any, ids: torch.Tensor) -> int:
+        """Writes rows to a file."""
+        self._finish()
+        return write_rows(self.table, path, self._needed(ids).numpy(), _rows.TIMEOUT_S)
 
     def forget(self) -> None:
         """Gradients since the last step are thrown away."""
@@ -146,12 +198,12 @@ class Rows:
     def _push(self) -> None:
         """What backwards have left. It is under way when this returns."""
         self._finish()
+        asked, self._came = self._asked(), None
         parts = [part for part in self._parts if part.values.grad is not None]
         self.forget()
         ids = torch.cat([part.ids for part in parts]) if parts else torch.empty(0, dtype=torch.int64)
         gradients = torch.cat([part.values.grad.cpu() for part in parts]) if parts else \
             torch.empty(0, self.table.width, dtype=self.dtype)
-        asked, self._announced, self._came = self._announced, None, None
         self._steps += 1
         if asked is None or asked.numel() == 0:
             self._pushing = self.table.push(ids.numpy(), gradients, timeout_ms=FOREVER)
@@ -179,9 +231,9 @@ class Rows:
 _HOW_TO_STEP = "If no optimizer makes steps, call step() of the layer after backward"
 
 
-def open_table(name: str, width: int, **options: Any) -> Rows:
+def open_table(name: str, width: int, padding: int | None, **options: Any) -> Rows:
     """A sparse table, and its rows for one layer."""
-    return Rows(_rows.open_table(name, width, **options))
+    return Rows(_rows.open_table(name, width, **options), padding)
 
 
 def _after_step(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
