@@ -65,6 +65,12 @@ class Embedding:
         jax.effects_barrier()
         self._rows.forget()
 
+    def export(self, path: Any, ids: Any) -> int:
+        """Writes these ids, each once and sorted, and their rows to a file: tensors `ids` and `values` as safetensors, or arrays
+        as npz, by the end of its name. Returns how many they are. Any worker, at any time between steps, outside of jax.jit."""
+        jax.effects_barrier()
+        return self._rows.export(path, np.asarray(ids))
+
     def _checked(self, ids: Any) -> jax.Array:
         """JAX cuts integers to 32 bits unless it is told otherwise."""
         array = ids if isinstance(ids, jax.Array) else np.asarray(ids)

@@ -17,6 +17,7 @@ import numpy as np
 from . import _elastic
 from ._context import context as default_context
 from ._errors import InvalidError, StateError, TimeoutError
+from ._export import write_rows
 from ._library import FOREVER
 from ._memory import numpy_dtype
 from ._sparse import SparseTable
@@ -122,6 +123,11 @@ class Learnt:
             self._steps += 1
         self._pushing = self.table.push(ids, _bits(gradients), timeout_ms=FOREVER)
         return np.int64(self._steps)
+
+    def export(self, path: Any, ids: Any) -> int:
+        """Writes rows to a file, by the end of its name: .safetensors or .npz."""
+        self._finish()
+        return write_rows(self.table, path, ids, TIMEOUT_S)
 
     def _finish(self) -> None:
         """The push before has ended."""

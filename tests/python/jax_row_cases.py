@@ -84,6 +84,8 @@ def equal():
         top = jax.random.normal(jax.random.key(1), (2 * WIDTH,), np.float32)
         params = train(way, layer, {"rows": layer.init(), "top": top}, psd.distributed(optax.sgd(0.3)))
         ours, wanted = np.asarray(layer(layer.init(), np.arange(IDS) * BIG)), reference(begun, top, poseidon.size())
+        path = f"{way}{poseidon.rank()}.npz"
+        assert layer.export(path, np.arange(IDS) * BIG) == IDS and np.array_equal(np.load(path)["values"], ours)
         found[way] = [max(float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in
                           ((ours, wanted["rows"]), (params["top"], wanted["top"]))),
                       float(np.linalg.norm(ours - begun) / np.linalg.norm(begun)), layer.table.step, float(params["rows"]),

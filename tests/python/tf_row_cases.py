@@ -112,6 +112,8 @@ def equal():
         wanted = reference(begun, psd.size())
         way(model, *data_of([psd.rank()]))
         ours = [rows_of(words), rows_of(goods), *model.layers[-1].get_weights()]
+        path = f"{way.__name__}{psd.rank()}.npz"
+        assert words.export(path, np.arange(IDS) * BIG) == IDS and np.array_equal(np.load(path)["values"], ours[0])
         found[way.__name__] = [apart(ours, wanted), apart(ours[:2], begun), words.table.step, goods.table.step,
                                hashlib.sha256(b"".join(part.tobytes() for part in ours)).hexdigest()]
     tell(**found)

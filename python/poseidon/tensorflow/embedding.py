@@ -80,6 +80,11 @@ class Embedding(keras.layers.Layer):
         """Throws away what backwards have left since the last step."""
         self._rows.forget()
 
+    def export(self, path: Any, ids: Any) -> int:
+        """Writes these ids, each once and sorted, and their rows to a file: tensors `ids` and `values` as safetensors, or arrays
+        as npz, by the end of its name. Returns how many they are. Any worker, at any time between steps."""
+        return self._rows.export(path, ids)
+
     def get_config(self) -> dict:
         """As keras.layers.Layer."""
         return {**super().get_config(), **self._arguments}
