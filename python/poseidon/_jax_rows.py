@@ -56,6 +56,11 @@ class Embedding:
         """The rows of these ids, of shape ids.shape + (width,)."""
         return self._values(jax.numpy.asarray(parameter, np.float32), self._checked(ids))
 
+    def prefetch(self, ids: Any) -> None:
+        """Names the ids of a gradient to come, as early as the data has them, from any thread, and in the order of the gradients.
+        Their rows come with the answer to the push of the step before it: earlier they would be old ones."""
+        self._rows.ahead.prefetch(np.asarray(ids))
+
     def step(self) -> None:
         """Pushes what gradients have left since the last step, perhaps nothing. Inside of jax.jit it is a part of the program."""
         self._step()
@@ -88,6 +93,9 @@ class Embedding:
             values, number = self._rows.forward(np.array(ids))
             return values.view(self._dtype), np.int32(number)
 
+        def read(ids: Any) -> np.ndarray:
+            return self._rows.lookup(np.array(ids)).view(self._dtype)
+
         once = _once(self._rows)
 
         def forward(parameter: jax.Array, ids: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
@@ -99,7 +107,10 @@ class Embedding:
             ids, number = kept
             return _left(self._rows, number, ids, gradients), np.zeros(ids.shape, jax.dtypes.float0)
 
-        values = jax.custom_vjp(lambda parameter, ids: forward(parameter, ids)[0])
+        def without_gradient(_: jax.Array, ids: jax.Array) -> jax.Array:
+            return io_callback(read, jax.ShapeDtypeStruct((*ids.shape, self.table.width), self._dtype), ids, ordered=True)
+
+        values = jax.custom_vjp(without_gradient)
         values.defvjp(forward, backward)
         return values
 

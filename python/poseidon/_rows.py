@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import _elastic
+from ._ahead import Ahead
 from ._context import context as default_context
 from ._errors import InvalidError, StateError, TimeoutError
 from ._export import write_rows
@@ -73,22 +74,28 @@ class Learnt:
         self._first = 0  # forward since the last step
         self._steps = 0
         self._pushing: Any = None  # the future of the last push
+        self.ahead = Ahead(table)
         _all.append(weakref.ref(self))
 
-    def lookup(self, ids: np.ndarray) -> np.ndarray:
+    def lookup(self, ids: np.ndarray, learns: bool = False) -> np.ndarray:
         """The rows of these ids, after the step that was pushed last."""
         self._finish()
+        found = self.ahead.find(ids, learns)
+        if found is not None:
+            return found.reshape(*np.shape(ids), self.table.width)
         values = np.empty((*np.shape(ids), self.table.width), numpy_dtype(self.table.dtype))
         if values.size > 0:
             wait(self.table, self.table.lookup(ids, values, timeout_ms=FOREVER))
         return values
 
-    def forward(self, ids: np.ndarray) -> tuple[np.ndarray, np.int64]:
+    def forward(self, ids: np.ndarray, learns: bool = True) -> tuple[np.ndarray, np.int64]:
         """Rows, and the number of this forward, for its backward."""
         with self._lock:
             self._forwards += 1
             number = self._forwards
-        return self.lookup(ids), np.int64(number)
+        if learns:
+            self.ahead.take(ids)
+        return self.lookup(ids, learns), np.int64(number)
 
     def leave(self, number: Any, ids: np.ndarray, gradients: np.ndarray) -> np.float32:
         """What a backward found for the rows of that forward. The gradient of what is no number: 0."""
@@ -113,15 +120,23 @@ class Learnt:
             left, self._left = sorted(self._left, key=lambda each: each.number), []
         if not left:
             return self.push(np.empty(0, np.int64), np.empty((0, self.table.width), numpy_dtype(self.table.dtype)))
-        return self.push(np.concatenate([each.ids for each in left]), np.concatenate([each.gradients for each in left]))
+        return self.push(np.concatenate([each.ids for each in left]), np.concatenate([each.gradients for each in left]),
+                         len({each.number for each in left}))
 
-    def push(self, ids: np.ndarray, gradients: np.ndarray) -> np.int64:
-        """Perhaps of no row: the others wait for that, too. It is under way when this returns."""
+    def push(self, ids: np.ndarray, gradients: np.ndarray, forwards: int = 0) -> np.int64:
+        """Perhaps of no row: the others wait for that, too. Rows that were named ahead come with the answer. It is under way when
+        this returns."""
         self._finish()
         with self._lock:
             self._first = self._forwards
             self._steps += 1
-        self._pushing = self.table.push(ids, _bits(gradients), timeout_ms=FOREVER)
+        asked, gradients = self.ahead.asked(forwards), _bits(gradients)
+        if asked is None:
+            self._pushing = self.table.push(ids, gradients, timeout_ms=FOREVER)
+        else:
+            values = np.empty((asked.size, self.table.width), numpy_dtype(self.table.dtype))
+            self._pushing = self.table.push_lookup(ids, gradients, asked, values, timeout_ms=FOREVER)
+            self.ahead.come(values)
         return np.int64(self._steps)
 
     def export(self, path: Any, ids: Any) -> int:

@@ -28,8 +28,9 @@ from jax.experimental import io_callback
 
 import poseidon
 
+from ._ahead import prefetched  # noqa: F401  (a name of this module)
 from ._errors import InvalidError
-from ._jax_checkpoint import Checkpoint  # noqa: F401  (a name of this module)
+from ._jax_checkpoint import Checkpoint  # noqa: F401  (likewise)
 from ._jax_rows import Embedding  # noqa: F401  (likewise)
 from ._memory import dtype_name
 

@@ -62,15 +62,17 @@ def train(way, layer, params, optimizer):
         layer.step()
         return optax.apply_updates(params, updates), state
 
-    if way == "program":
+    if way in ("program", "ahead"):
         step = jax.jit(step)
     elif way == "gradient":
         gradients_of = jax.jit(gradients_of)
     state = optimizer.init(params)
-    for number in range(STEPS):
-        words, wanted = batch(number, [poseidon.rank()])
+    batches = [batch(number, [poseidon.rank()]) for number in range(STEPS)]
+    if way == "ahead":
+        batches = psd.prefetched(batches, lambda pair: (layer.prefetch(pair[0][0] * BIG), {layer: pair[0][1] * BIG})[1])
+    for number, (words, wanted) in enumerate(batches):
         params, state = step(params, state, words * BIG, wanted)
-        if number % 3 == 0:
+        if number % 3 == 0 and way != "ahead":
             layer(params["rows"], words * BIG)  # reads
     return jax.block_until_ready(params)
 
@@ -78,17 +80,20 @@ def train(way, layer, params, optimizer):
 def equal():
     jax.config.update("jax_enable_x64", True)
     found = {}
-    for way in ("program", "gradient", "eager"):
+    for way in ("program", "gradient", "eager", "ahead"):
         layer = psd.Embedding(way, WIDTH, rule="sgd", learning_rate=0.3, init="normal", init_value=0.5, seed=4)
         begun = np.asarray(layer(layer.init(), np.arange(IDS) * BIG))
         top = jax.random.normal(jax.random.key(1), (2 * WIDTH,), np.float32)
+        asked, own = [], layer.table.lookup
+        layer.table.lookup = lambda ids, *more, **how: (asked.append(ids), own(ids, *more, **how))[1]
         params = train(way, layer, {"rows": layer.init(), "top": top}, psd.distributed(optax.sgd(0.3)))
         ours, wanted = np.asarray(layer(layer.init(), np.arange(IDS) * BIG)), reference(begun, top, poseidon.size())
         path = f"{way}{poseidon.rank()}.npz"
+        lookups = len(asked) - 1  # of what is told here
         assert layer.export(path, np.arange(IDS) * BIG) == IDS and np.array_equal(np.load(path)["values"], ours)
         found[way] = [max(float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in
                           ((ours, wanted["rows"]), (params["top"], wanted["top"]))),
-                      float(np.linalg.norm(ours - begun) / np.linalg.norm(begun)), layer.table.step, float(params["rows"]),
+                      float(np.linalg.norm(ours - begun) / np.linalg.norm(begun)), layer.table.step, float(params["rows"]), lookups,
                       hashlib.sha256(ours.tobytes() + np.asarray(params["top"]).tobytes()).hexdigest()]
     tell(**found)
 

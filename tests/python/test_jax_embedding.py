@@ -17,13 +17,15 @@ pytestmark = [pytest.mark.skipif(not (BIN / "psd_run").exists(), reason="psd_run
 def test_equals_one_process_with_all_batches(job, workers):  # noqa: F811
     """If this fails, rows on servers are trained otherwise than those of an array in one process that has the batches of all
     workers: with the whole step in jax.jit, with its gradient there, and with nothing there; with rows that a forward takes
-    twice, and read in between. Or workers end with other bits."""
+    twice, and read in between, and with rows that were fetched ahead. Or such rows are asked for again, or workers end with
+    other bits."""
     done = job(CASES, "equal", workers=workers, framework=None)
     for rank in range(workers):
         found = done.found(rank)
-        assert sorted(found) == ["eager", "gradient", "program"]
-        for apart, moved, steps, anchor, _ in found.values():
+        assert sorted(found) == ["ahead", "eager", "gradient", "program"]
+        for way, (apart, moved, steps, anchor, lookups, _) in found.items():
             assert apart < 1e-5 and moved > 0.01 and steps == 10 and anchor == 0, found
+            assert lookups == (2 if way == "ahead" else 24), (way, lookups)  # but the first batch's
         assert found == done.found(0)
 
 

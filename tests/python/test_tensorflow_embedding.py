@@ -14,13 +14,15 @@ pytestmark = pytest.mark.skipif(not (BIN / "psd_run").exists(), reason="psd_run 
 def test_equals_one_process_with_all_batches(job, workers):  # noqa: F811
     """If this fails, rows on servers are trained otherwise than those of keras.layers.Embedding in one process that has the
     batches of all workers: in Model.fit, with several steps in one function, and in loops with a tape, eager and in a
-    tf.function; with a layer that is used twice, and with evaluation in between. Or workers end with other bits."""
+    tf.function; with a layer that is used twice, with evaluation in between, and with rows that were fetched ahead. Or such rows
+    are asked for again, or workers end with other bits."""
     done = job(CASES, "equal", workers=workers)
     for rank in range(workers):
         found = done.found(rank)
-        assert sorted(found) == ["by_fit", "by_function", "by_several_steps", "by_tape"]
-        for apart, moved, *steps, _ in found.values():
+        assert sorted(found) == ["by_fit", "by_fit_ahead", "by_function", "by_several_steps", "by_tape"]
+        for way, (apart, moved, *steps, lookups, _) in found.items():
             assert apart < 1e-5 and moved > 0.01 and steps == [16, 16], found
+            assert lookups == 2 if way == "by_fit_ahead" else lookups >= 32, (way, lookups)  # but the first batch's
         assert found == done.found(0)
 
 

@@ -25,7 +25,7 @@ AHEAD = """
         loader = psd.prefetched(batches, lambda batch: {layer: batch}) if how == "loader" else batches
         for step, batch in enumerate(loader):
             if how == "next" and step + 1 < STEPS:
-                layer.next(batches[step + 1][0]), layer.next(batches[step + 1][1])
+                layer.next(batches[step + 1])
             if how == "left out" and step + 3 < STEPS:  # two of three are never used
                 for later in range(3):
                     layer.prefetch(batches[(step + 1 + later) % STEPS])
@@ -35,7 +35,7 @@ AHEAD = """
             else:
                 (layer(batch) ** 2).sum().backward()
             with torch.no_grad():
-                layer(batch[0])  # reads what is there, or the same as the forward
+                layer(batch[0] if how.startswith("halves") else batch)
             layer.step()
         layer.eval()
         values = layer(torch.arange(40))
@@ -58,6 +58,40 @@ def test_rows_that_are_fetched_ahead_are_never_old(said):
         *one_forward, two_never, two = hashes.split()
         assert len(set(one_forward)) == 1 and two == two_never, hashes
     assert lines[0][1] == lines[1][1]
+
+
+def test_asynchronous_reads_are_not_of_what_came_before(said):
+    """If this fails, whoever evaluates an asynchronous model sees rows as they were when its last push was answered, and not what
+    others have pushed since."""
+    lines = said("""
+        layer = psd.Embedding("e", 2, rule="add", reduce="sum", staleness=None)
+        ids = torch.tensor([1, 2])
+        for rank in range(2):
+            if psd.rank() == rank:
+                layer(ids).sum().backward()
+                layer.next(ids)
+                layer.step()
+                with torch.no_grad():
+                    say(layer(ids).tolist())  # the push has ended
+            psd.barrier()
+        say(layer.eval()(ids).tolist())
+    """)
+    both = "[[2.0, 2.0], [2.0, 2.0]]"
+    assert lines == [["[[1.0, 1.0], [1.0, 1.0]]", both], [both, both]]
+
+
+def test_more_rows_than_an_answer_holds_are_looked_up(said):
+    """If this fails, a step ends in an error because so many rows were named ahead, although they could be had one forward after
+    the other."""
+    lines = said("""
+        layer = psd.Embedding("wide", 4096, init="uniform", init_value=1, seed=3)
+        parts = torch.arange(4800).view(8, 600)  # 9.4 MiB each: too many together, also for four lanes
+        for part in parts:
+            layer.next(part)
+        layer.step()
+        say({layer(part).shape[0] for part in parts})
+    """, workers=1)
+    assert lines == [["{600}"]]
 
 
 PADDING = """

@@ -15,6 +15,7 @@ import importlib
 from typing import Any
 
 from .. import _horovod, close, global_step, init, is_initialized, local_rank, local_size, report
+from .._ahead import prefetched
 from .._elastic import barrier, rank, size
 from .._horovod import (Adasum, Average, Compression, Max, Min, Product, Sum, ccl_built, cuda_built,
                         ddl_built, global_process_set, gloo_built, gloo_enabled, mpi_built,
@@ -32,9 +33,9 @@ _LATER = {"BroadcastCallback": "callbacks", "Checkpoint": "checkpoint", "Learnin
 
 __all__ = ["Adasum", "Average", "Compression", "Max", "Min", "Product", "Sum", "allgather", "allreduce",
            "barrier", "broadcast", "broadcast_object", "close", "global_process_set", "global_step",
-           "grouped_allreduce", "init", "is_initialized", "local_rank", "local_size", "lookup", "pull",
-           "push", "push_pull", "push_pull_table", "push_rows", "rank", "report", "shutdown", "size", *_LATER,
-           *_horovod.QUESTIONS]
+           "grouped_allreduce", "init", "is_initialized", "local_rank", "local_size", "lookup",
+           "prefetched", "pull", "push", "push_pull", "push_pull_table", "push_rows", "rank", "report",
+           "shutdown", "size", *_LATER, *_horovod.QUESTIONS]
 
 
 def __getattr__(name: str) -> Any:

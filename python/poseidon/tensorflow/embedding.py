@@ -59,9 +59,9 @@ class Embedding(keras.layers.Layer):
         """The poseidon.SparseTable."""
         return self._rows.table
 
-    def call(self, ids: Any) -> Any:
+    def call(self, ids: Any, training: Any = None) -> Any:
         """Shape ids.shape + (width,)."""
-        found = rows.attached(self._rows, tf.convert_to_tensor(self._anchor), rows.checked(self.table, ids))
+        found = rows.attached(self._rows, tf.convert_to_tensor(self._anchor), rows.checked(self.table, ids), training is not False)
         return tf.cast(found, self.compute_dtype)
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
@@ -71,6 +71,11 @@ class Embedding(keras.layers.Layer):
     def compute_mask(self, ids: Any, mask: Any = None) -> Any:
         """As keras.layers.Embedding."""
         return keras.ops.not_equal(ids, 0) if self._mask_zero else None
+
+    def prefetch(self, ids: Any) -> None:
+        """Names the ids of a forward to come that learns, as early as the data has them, from any thread, and in the order of the
+        forwards. Their rows come with the answer to the push of the step before it: earlier they would be old ones."""
+        self._rows.ahead.prefetch(rows.checked(self.table, ids).numpy())
 
     def step(self) -> None:
         """Pushes what backwards have left, in loops without an optimizer; in a tf.function as part of it."""
@@ -103,8 +108,9 @@ class Embedding(keras.layers.Layer):
         """As keras.layers.Layer: the rows must be those of the saved layer."""
         found = np.asarray(store["where"]) if "where" in store.keys() else np.empty(0, np.uint8)
         if not np.array_equal(found, self._where()):
-            raise StateError(f"these weights belong to {found.tobytes().decode(errors='replace') or 'a layer with rows of its own'}, "
-                             f"and the layer to {self._where().tobytes().decode()}: the rows are with the servers")
+            whose = found.tobytes().decode(errors="replace") or "a layer with rows of its own"
+            raise StateError(f"these weights belong to {whose}, and the layer to {self._where().tobytes().decode()}: the rows are "
+                             "with the servers")
 
 
 def _anchors(optimizer: Any, variables: Any) -> list[_rows.Learnt]:
@@ -115,8 +121,8 @@ def _anchors(optimizer: Any, variables: Any) -> list[_rows.Learnt]:
 
 @functools.lru_cache(maxsize=1)
 def _push_after_steps() -> None:
-    """From the first layer on. Every optimizer of Keras calls this when it applies gradients, in a loop or in Model.fit. While a graph is made, the pushes
-    become a part of it, behind all that left gradients."""
+    """From the first layer on. Every optimizer of Keras calls this when it applies gradients, in a loop or in Model.fit. While a
+    graph is made, the pushes become a part of it, behind all that left gradients."""
     own = BaseOptimizer.apply
 
     @functools.wraps(own)

@@ -40,12 +40,13 @@ def checked(table: SparseTable, ids: Any) -> tf.Tensor:
     return tf.bitcast(ids, tf.int64) if ids.dtype == tf.uint64 else tf.cast(ids, tf.int64)
 
 
-def attached(rows: Learnt, anchor: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-    """The rows of these ids, whose gradient goes to the table on the way to that of the anchor, which is 0."""
+def attached(rows: Learnt, anchor: tf.Tensor, ids: tf.Tensor, learns: bool) -> tf.Tensor:
+    """The rows of these ids, whose gradient goes to the table on the way to that of the anchor, which is 0. learns: a backward
+    is to follow, as far as one knows."""
     kind = tf.as_dtype(rows.table.dtype)
 
     def forward(given: Any) -> tuple[Any, Any]:
-        values, number = rows.forward(given)
+        values, number = rows.forward(given, learns)
         return values.view(kind.as_numpy_dtype), number
 
     @tf.custom_gradient

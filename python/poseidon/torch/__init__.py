@@ -16,6 +16,7 @@ from poseidon import close as shutdown
 from poseidon import init, is_initialized, local_rank, local_size
 
 from .. import _horovod
+from .._ahead import prefetched
 from .._elastic import barrier, rank, size
 from .._horovod import (Adasum, Average, Compression, Max, Min, Product, Sum, ccl_built, cuda_built,
                         ddl_built, global_process_set, gloo_built, gloo_enabled, mpi_built,
@@ -24,7 +25,7 @@ from . import trace
 from .checkpoint import Checkpoint
 from .collectives import (allgather, allgather_object, broadcast, broadcast_, broadcast_object,
                           broadcast_optimizer_state, broadcast_parameters)
-from .embedding import Embedding, EmbeddingBag, prefetched
+from .embedding import Embedding, EmbeddingBag
 from .engine import Engine, attach
 from .optimizer import DistributedOptimizer, join
 from .parallel import DataParallel

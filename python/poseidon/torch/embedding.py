@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Iterable, Iterator, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch.nn import functional
@@ -48,8 +48,8 @@ class _OnServers(torch.nn.Module):
         return self._rows.table
 
     def next(self, ids: torch.Tensor) -> None:
-        """Names ids of forwards that come after the next step: then their rows come with the answer to its push, which saves a
-        round trip. A forward with other ids looks them up."""
+        """Names the ids of a forward behind the next step: then their rows come with the answer to its push, which saves a round
+        trip. A forward with other ids looks them up."""
         self._rows.announce(self._checked(ids))
 
     def prefetch(self, ids: torch.Tensor) -> None:
@@ -144,16 +144,3 @@ class EmbeddingBag(_OnServers):
             per_sample_weights = per_sample_weights.to(values.dtype)
         return functional.embedding_bag(places, values, offsets, mode=self.mode, per_sample_weights=per_sample_weights,
                                         include_last_offset=self.include_last_offset, padding_idx=padding)
-
-
-def prefetched(loader: Iterable[Any], ids_of: Callable[[Any], dict[Any, torch.Tensor]]) -> Iterator[Any]:
-    """The batches of a loader, each read while the one before it is with the program. ids_of(batch) says which layer will be
-    given which ids: {layer: ids}. They are told to prefetch()."""
-    batches = iter(loader)
-    for batch in batches:
-        for following in batches:
-            for layer, ids in ids_of(following).items():
-                layer.prefetch(ids)
-            yield batch
-            batch = following
-        yield batch

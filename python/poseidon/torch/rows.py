@@ -8,26 +8,25 @@ last step is one push, whatever the number of forwards: every worker pushes in e
 from __future__ import annotations
 
 import atexit
-import collections
 import gc
 import sys
 import weakref
 from typing import Any, Callable, NamedTuple
 
+import numpy as np
 import torch
 from torch.optim import optimizer as torch_optimizer
 
 import poseidon
 
 from .. import _rows
+from .._ahead import Ahead
 from .._export import write_rows
 from .._rows import BACKWARDS
 from .._sparse import SparseTable
 from .memory import FOREVER
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-
-AHEAD = 1000  # batches told by prefetch() that no forward has taken
 
 _followers: list[weakref.ref] = []  # all Rows of this process, in the order in which they were made
 
@@ -50,10 +49,7 @@ class Rows:
         self._backwards = 0  # since the last step
         self._steps = 0  # that were pushed
         self._pushing: Any = None  # the future of the last push
-        self._announced: torch.Tensor | None = None  # ids that the forwards before the next step need
-        self._ahead: collections.deque[torch.Tensor] = collections.deque()  # ids of forwards to come; any thread adds
-        self._forwards = 1  # that learnt, between the last two steps
-        self._came: _Part | None = None  # rows that came with the answer to the push
+        self._ahead = Ahead(table)
         self._is_told = False  # by steps_with, who makes the steps
         self._optimizer: Callable[[], Any] | None = None  # whose steps push; a weak reference unless told
         self._by_hand = False  # step() is called by the program
@@ -74,8 +70,8 @@ class Rows:
             places = torch.where(places == at, last, places - (places > at).long())
         needed = needed.cpu()
         if learns:
-            self._take(needed)
-        values = self._look_up(needed).to(ids.device)
+            self._ahead.take(needed.numpy())
+        values = self._look_up(needed, learns).to(ids.device)
         if learns:
             values.requires_grad_()
             values.register_post_accumulate_grad_hook(self._hook(self._steps))
@@ -84,14 +80,12 @@ class Rows:
             return values, places, None
         return torch.cat((values, values.new_zeros(1, self.table.width))), places, len(values)
 
-    def _look_up(self, needed: torch.Tensor) -> torch.Tensor:
+    def _look_up(self, needed: torch.Tensor, learns: bool) -> torch.Tensor:
         """Rows as they are after the last step: those that came with its push, or asked for now."""
         self._finish()
-        came = self._came
-        if came is not None and needed.numel() > 0 and came.ids.numel() > 0:
-            places = torch.searchsorted(came.ids, needed).clamp(max=came.ids.numel() - 1)
-            if torch.equal(came.ids[places], needed):
-                return came.values[places]  # a copy: somebody's leaf
+        found = self._ahead.find(needed.numpy(), learns)
+        if found is not None:
+            return found.clone()  # somebody's leaf
         values = torch.empty(needed.numel(), self.table.width, dtype=self.dtype)
         if needed.numel() > 0:
             _rows.wait(self.table, self.table.lookup(needed.numpy(), values, timeout_ms=FOREVER))
@@ -121,39 +115,20 @@ class Rows:
 
     def announce(self, ids: torch.Tensor) -> None:
         """The next push brings rows that forwards after it need."""
-        needed = self._needed(ids)
-        self._announced = needed if self._announced is None else torch.unique(torch.cat((self._announced, needed)))
+        self._ahead.announce(self._needed(ids))
 
     def prefetch(self, ids: torch.Tensor) -> None:
         """Of a forward that comes after all that were told so far. Any thread."""
-        if len(self._ahead) >= AHEAD:
-            self._refuse(f"prefetch() was told of {AHEAD} batches that no forward has taken: tell of each batch once, and of what "
-                         "the forward will be given")
-        self._ahead.append(self._needed(ids))
+        self._ahead.prefetch(self._needed(ids))
 
-    def _needed(self, ids: torch.Tensor) -> torch.Tensor:
+    def _needed(self, ids: torch.Tensor) -> np.ndarray:
         needed = torch.unique(ids).cpu()
-        return needed if self._padding is None else needed[needed != self._padding]
-
-    def _take(self, needed: torch.Tensor) -> None:
-        """A forward came: what was told of it, and of batches before it that were left out, is over."""
-        for place, told in enumerate(list(self._ahead)):
-            if torch.equal(told, needed):
-                for _ in range(place + 1):
-                    self._ahead.popleft()
-                return
-
-    def _asked(self) -> torch.Tensor | None:
-        """Ids whose rows shall come with this push: for as many forwards as there were before it."""
-        self._forwards, told = len(self._parts) or self._forwards, list(self._ahead)
-        asked = told[:self._forwards] + ([self._announced] if self._announced is not None else [])
-        self._announced = None
-        return torch.unique(torch.cat(asked)) if asked else None
+        return (needed if self._padding is None else needed[needed != self._padding]).numpy()
 
     def export(self, path: Any, ids: torch.Tensor) -> int:
         """Writes rows to a file."""
         self._finish()
-        return write_rows(self.table, path, self._needed(ids).numpy(), _rows.TIMEOUT_S)
+        return write_rows(self.table, path, self._needed(ids), _rows.TIMEOUT_S)
 
     def forget(self) -> None:
         """Gradients since the last step are thrown away."""
@@ -198,19 +173,19 @@ class Rows:
     def _push(self) -> None:
         """What backwards have left. It is under way when this returns."""
         self._finish()
-        asked, self._came = self._asked(), None
+        asked = self._ahead.asked(len(self._parts))
         parts = [part for part in self._parts if part.values.grad is not None]
         self.forget()
         ids = torch.cat([part.ids for part in parts]) if parts else torch.empty(0, dtype=torch.int64)
         gradients = torch.cat([part.values.grad.cpu() for part in parts]) if parts else \
             torch.empty(0, self.table.width, dtype=self.dtype)
         self._steps += 1
-        if asked is None or asked.numel() == 0:
+        if asked is None:
             self._pushing = self.table.push(ids.numpy(), gradients, timeout_ms=FOREVER)
             return
-        values = torch.empty(asked.numel(), self.table.width, dtype=self.dtype)
-        self._pushing = self.table.push_lookup(ids.numpy(), gradients, asked.numpy(), values, timeout_ms=FOREVER)
-        self._came = _Part(asked, values)
+        values = torch.empty(asked.size, self.table.width, dtype=self.dtype)
+        self._pushing = self.table.push_lookup(ids.numpy(), gradients, asked, values, timeout_ms=FOREVER)
+        self._ahead.come(values)
 
     def _finish(self) -> None:
         """The push before has ended."""
