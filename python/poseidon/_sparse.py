@@ -65,6 +65,7 @@ class SparseTable:
         self.context = context or default_context()
         self._staleness = _staleness(staleness)
         self._step = 0  # where the library keeps none: asynchronous tables
+        self._learnt: Any = None  # gradients that layers have left (_rows.py)
         if not 0 < self.width < 2**32:
             raise InvalidError(f"sparse table {self.name}: width is {width}, expected 1 to 4096")
         args = SparseArgs(

@@ -12,7 +12,8 @@
 
 push_pull() works on values and inside jax.jit, where it is a callback in the order of the program. Small leaves of one
 type share a table: a model of many small tensors costs a round trip, not one for each.
-Checkpoint is the program's state in the checkpoints of psd_run (_jax_checkpoint.py)."""
+Checkpoint is the program's state in the checkpoints of psd_run (_jax_checkpoint.py). Embedding has its rows with the servers,
+by id (_jax_rows.py)."""
 
 from __future__ import annotations
 
@@ -27,8 +28,10 @@ from jax.experimental import io_callback
 
 import poseidon
 
+from ._ahead import prefetched  # noqa: F401  (a name of this module)
 from ._errors import InvalidError
-from ._jax_checkpoint import Checkpoint  # noqa: F401  (a name of this module)
+from ._jax_checkpoint import Checkpoint  # noqa: F401  (likewise)
+from ._jax_rows import Embedding  # noqa: F401  (likewise)
 from ._memory import dtype_name
 
 TIMEOUT_MS = 1_800_000  # for the slowest worker to come to the same place

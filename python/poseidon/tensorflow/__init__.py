@@ -15,25 +15,27 @@ import importlib
 from typing import Any
 
 from .. import _horovod, close, global_step, init, is_initialized, local_rank, local_size, report
+from .._ahead import prefetched
 from .._elastic import barrier, rank, size
 from .._horovod import (Adasum, Average, Compression, Max, Min, Product, Sum, ccl_built, cuda_built,
                         ddl_built, global_process_set, gloo_built, gloo_enabled, mpi_built,
                         mpi_enabled, mpi_threads_supported, nccl_built, rocm_built)
 from .ops import pull, push, push_pull, push_pull_table
 from .reductions import allgather, allreduce, broadcast, broadcast_object, grouped_allreduce
+from .rows import lookup, push_rows
 
 shutdown = close
 _LATER = {"BroadcastCallback": "callbacks", "Checkpoint": "checkpoint", "LearningRateWarmupCallback": "callbacks",
           "MetricAverageCallback": "callbacks", "ModelCheckpoint": "callbacks",
           "broadcast_variables": "callbacks", "DistributedGradientTape": "optimizer",
-          "DistributedOptimizer": "optimizer", "broadcast_global_variables": "sessions",
+          "DistributedOptimizer": "optimizer", "Embedding": "embedding", "broadcast_global_variables": "sessions",
           "BroadcastGlobalVariablesHook": "sessions"}
 
 __all__ = ["Adasum", "Average", "Compression", "Max", "Min", "Product", "Sum", "allgather", "allreduce",
            "barrier", "broadcast", "broadcast_object", "close", "global_process_set", "global_step",
-           "grouped_allreduce", "init", "is_initialized", "local_rank", "local_size", "pull", "push",
-           "push_pull", "push_pull_table", "rank", "report", "shutdown", "size", *_LATER,
-           *_horovod.QUESTIONS]
+           "grouped_allreduce", "init", "is_initialized", "local_rank", "local_size", "lookup",
+           "prefetched", "pull", "push", "push_pull", "push_pull_table", "push_rows", "rank", "report",
+           "shutdown", "size", *_LATER, *_horovod.QUESTIONS]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,6 +16,7 @@ from poseidon import close as shutdown
 from poseidon import init, is_initialized, local_rank, local_size
 
 from .. import _horovod
+from .._ahead import prefetched
 from .._elastic import barrier, rank, size
 from .._horovod import (Adasum, Average, Compression, Max, Min, Product, Sum, ccl_built, cuda_built,
                         ddl_built, global_process_set, gloo_built, gloo_enabled, mpi_built,
@@ -39,8 +40,8 @@ __all__ = ["Adasum", "Average", "Checkpoint", "Compression", "DataParallel", "Di
            "attach", "barrier", "broadcast", "broadcast_", "broadcast_async", "broadcast_async_",
            "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters",
            "global_process_set", "grouped_allreduce", "grouped_allreduce_async", "init",
-           "is_initialized", "join", "local_rank", "local_size", "pinned_bytes", "poll", "rank",
-           "shutdown", "size", "synchronize", "trace",
+           "is_initialized", "join", "local_rank", "local_size", "pinned_bytes", "poll", "prefetched",
+           "rank", "shutdown", "size", "synchronize", "trace",
            *_horovod.QUESTIONS]
 
 

@@ -13,18 +13,20 @@ import sys
 import weakref
 from typing import Any, Callable, NamedTuple
 
+import numpy as np
 import torch
 from torch.optim import optimizer as torch_optimizer
 
 import poseidon
 
-from .. import _elastic
+from .. import _rows
+from .._ahead import Ahead
+from .._export import write_rows
+from .._rows import BACKWARDS
 from .._sparse import SparseTable
-from .engine import TIMEOUT_S
 from .memory import FOREVER
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-BACKWARDS = 1000  # without a step between them: nobody accumulates so many gradients
 
 _followers: list[weakref.ref] = []  # all Rows of this process, in the order in which they were made
 
@@ -39,15 +41,15 @@ class _Part(NamedTuple):
 class Rows:
     """Rows of one sparse table, and when they are pushed."""
 
-    def __init__(self, table: SparseTable):
+    def __init__(self, table: SparseTable, padding: int | None = None):
         self.table = table
+        self._padding = padding  # an id that has no row
         self.dtype = DTYPES[table.dtype]
         self._parts: list[_Part] = []
         self._backwards = 0  # since the last step
         self._steps = 0  # that were pushed
         self._pushing: Any = None  # the future of the last push
-        self._announced: torch.Tensor | None = None  # ids that the next forward needs
-        self._came: _Part | None = None  # their rows: they come with the answer to the push
+        self._ahead = Ahead(table)
         self._is_told = False  # by steps_with, who makes the steps
         self._optimizer: Callable[[], Any] | None = None  # whose steps push; a weak reference unless told
         self._by_hand = False  # step() is called by the program
@@ -55,27 +57,38 @@ class Rows:
 
     # ---- forward and backward
 
-    def of(self, ids: torch.Tensor, learns: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """The rows of a batch, each once, and for each id which of them it has."""
+    def of(self, ids: torch.Tensor, learns: bool) -> tuple[torch.Tensor, torch.Tensor, int | None]:
+        """The rows of a batch, each once, and for each id which of them it has. If there is padding, the last one is its."""
         if learns and ids.device.type in ("cpu", "cuda") and torch.is_autocast_enabled(ids.device.type) and \
                 torch.get_autocast_dtype(ids.device.type) == torch.float16:
             self._refuse("autocast with float16 needs a GradScaler, which does not see gradients of rows: use bfloat16")
         needed, places = torch.unique(ids, return_inverse=True)
-        values = self._look_up(needed.cpu()).to(ids.device)
+        padding = None if self._padding is None else (needed == self._padding).nonzero()
+        if padding is not None and padding.numel() > 0:
+            at, last = int(padding), needed.numel() - 1
+            needed = torch.cat((needed[:at], needed[at + 1:]))
+            places = torch.where(places == at, last, places - (places > at).long())
+        needed = needed.cpu()
+        if learns:
+            self._ahead.take(needed.numpy())
+        values = self._look_up(needed, learns).to(ids.device)
         if learns:
             values.requires_grad_()
             values.register_post_accumulate_grad_hook(self._hook(self._steps))
-            self._parts.append(_Part(needed.cpu(), values))
-        return values, places
+            self._parts.append(_Part(needed, values))
+        if padding is None or padding.numel() == 0:
+            return values, places, None
+        return torch.cat((values, values.new_zeros(1, self.table.width))), places, len(values)
 
-    def _look_up(self, needed: torch.Tensor) -> torch.Tensor:
+    def _look_up(self, needed: torch.Tensor, learns: bool) -> torch.Tensor:
+        """Rows as they are after the last step: those that came with its push, or asked for now."""
         self._finish()
-        if self._came is not None and torch.equal(self._came.ids, needed):
-            came, self._came = self._came, None  # once: somebody's leaf
-            return came.values
+        found = self._ahead.find(needed.numpy(), learns)
+        if found is not None:
+            return found.clone()  # somebody's leaf
         values = torch.empty(needed.numel(), self.table.width, dtype=self.dtype)
         if needed.numel() > 0:
-            self._await(self.table.lookup(needed.numpy(), values, timeout_ms=FOREVER))
+            _rows.wait(self.table, self.table.lookup(needed.numpy(), values, timeout_ms=FOREVER))
         return values
 
     def _hook(self, made_at: int) -> Callable[[torch.Tensor], None]:
@@ -101,8 +114,21 @@ class Rows:
     # ---- the step
 
     def announce(self, ids: torch.Tensor) -> None:
-        """The next push brings the rows that the forward after it needs."""
-        self._announced = torch.unique(ids).cpu()
+        """The next push brings rows that forwards after it need."""
+        self._ahead.announce(self._needed(ids))
+
+    def prefetch(self, ids: torch.Tensor) -> None:
+        """Of a forward that comes after all that were told so far. Any thread."""
+        self._ahead.prefetch(self._needed(ids))
+
+    def _needed(self, ids: torch.Tensor) -> np.ndarray:
+        needed = torch.unique(ids).cpu()
+        return (needed if self._padding is None else needed[needed != self._padding]).numpy()
+
+    def export(self, path: Any, ids: torch.Tensor) -> int:
+        """Writes rows to a file."""
+        self._finish()
+        return write_rows(self.table, path, self._needed(ids), _rows.TIMEOUT_S)
 
     def forget(self) -> None:
         """Gradients since the last step are thrown away."""
@@ -147,33 +173,25 @@ class Rows:
     def _push(self) -> None:
         """What backwards have left. It is under way when this returns."""
         self._finish()
+        asked = self._ahead.asked(len(self._parts))
         parts = [part for part in self._parts if part.values.grad is not None]
         self.forget()
         ids = torch.cat([part.ids for part in parts]) if parts else torch.empty(0, dtype=torch.int64)
         gradients = torch.cat([part.values.grad.cpu() for part in parts]) if parts else \
             torch.empty(0, self.table.width, dtype=self.dtype)
-        asked, self._announced, self._came = self._announced, None, None
         self._steps += 1
-        if asked is None or asked.numel() == 0:
+        if asked is None:
             self._pushing = self.table.push(ids.numpy(), gradients, timeout_ms=FOREVER)
             return
-        values = torch.empty(asked.numel(), self.table.width, dtype=self.dtype)
-        self._pushing = self.table.push_lookup(ids.numpy(), gradients, asked.numpy(), values, timeout_ms=FOREVER)
-        self._came = _Part(asked, values)
+        values = torch.empty(asked.size, self.table.width, dtype=self.dtype)
+        self._pushing = self.table.push_lookup(ids.numpy(), gradients, asked, values, timeout_ms=FOREVER)
+        self._ahead.come(values)
 
     def _finish(self) -> None:
         """The push before has ended."""
         pushing, self._pushing = self._pushing, None
         if pushing is not None:
-            self._await(pushing)
-
-    def _await(self, future: Any) -> None:
-        try:
-            future.result(TIMEOUT_S)
-        except poseidon.TimeoutError as error:
-            raise poseidon.TimeoutError(
-                f"rows of sparse table {self.table.name} did not come within {TIMEOUT_S:g} s ({error}): another worker stands "
-                "still, or makes fewer steps. Every worker must make as many") from error
+            _rows.wait(self.table, pushing)
 
     def _refuse(self, why: str) -> None:
         raise poseidon.StateError(f"sparse table {self.table.name}: {why}")
@@ -188,16 +206,9 @@ class Rows:
 _HOW_TO_STEP = "If no optimizer makes steps, call step() of the layer after backward"
 
 
-def open_table(name: str, width: int, **options: Any) -> Rows:
+def open_table(name: str, width: int, padding: int | None, **options: Any) -> Rows:
     """A sparse table, and its rows for one layer."""
-    context = poseidon.context()  # before init it says so
-    if _elastic.is_declared():
-        raise poseidon.InvalidError("sparse tables are not for programs whose workers come and go (elastic)")
-    if options.get("backup_workers"):
-        raise poseidon.InvalidError(f"sparse table {name}: backup_workers is not for layers, which make every step")
-    if name in context._tables:
-        raise poseidon.StateError(f"this process has a table {name} already: use one layer in both places, or give another name")
-    return Rows(SparseTable(name, width, **options))
+    return Rows(_rows.open_table(name, width, **options), padding)
 
 
 def _after_step(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:

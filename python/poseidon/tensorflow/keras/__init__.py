@@ -17,10 +17,11 @@ from ..._horovod import (Adasum, Average, Compression, Max, Min, Product, Sum, c
                          mpi_enabled, mpi_threads_supported, nccl_built, rocm_built)
 from .. import (barrier, broadcast_global_variables, broadcast_object, broadcast_variables, init,
                 is_initialized, local_rank, local_size, rank, reductions, shutdown, size)
+from ..embedding import Embedding
 from ..optimizer import DistributedOptimizer
 from . import callbacks
 
-__all__ = ["Adasum", "Average", "Compression", "DistributedOptimizer", "Max", "Min", "Product", "Sum",
+__all__ = ["Adasum", "Average", "Compression", "DistributedOptimizer", "Embedding", "Max", "Min", "Product", "Sum",
            "allgather", "allreduce", "barrier", "broadcast", "broadcast_global_variables",
            "broadcast_object", "broadcast_variables", "callbacks", "global_process_set", "init",
            "is_initialized", "load_model", "local_rank", "local_size", "rank", "shutdown", "size",
