@@ -13,7 +13,7 @@ import pytest
 import warm
 from conftest import environment
 from elastic_jobs import ended
-from helpers import Hand, Job
+from helpers import Hand, Job, wait_for
 
 HERE = pathlib.Path(__file__).resolve().parent
 SCRIPT = HERE / "horovod" / "torch_elastic.py"
@@ -151,9 +151,11 @@ runpy.run_path({str(example)!r}, run_name="__main__")
     saved = tmp_path / "saved"
     keep = ("--checkpoint", saved, "--checkpoint_every", "7steps")
     job = train("killed", *keep)
-    job.wait_for_output("epoch 5 done", seconds=120)
+    wait_for(lambda: list(saved.glob("manifest-*")), 120, "a checkpoint is there")
     job.process.kill()  # and with psd_run all that it has started
     job.process.wait()
     job.expect_nothing_left()
-    again, same = losses(train("again", *keep, "--resume", saved))
-    assert 0 < len(again) < 20 and again == calm[-len(again):] and same == right
+    resumed = train("again", *keep, "--resume", saved)
+    again, same = losses(resumed)
+    assert "the job goes on from step" in resumed.stderr()
+    assert again and again == calm[-len(again):] and same == right
