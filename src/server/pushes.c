@@ -148,7 +148,7 @@ left_by_tables(const struct lane *lane)
 
 /* One gradient of rows is larger than the pool, and than what tables leave. */
 static psd_status
-no_room_for_parts(const struct session *session, const struct chunk *chunk, struct psd_error *err)
+no_room_for_rows(const struct session *session, const struct chunk *chunk, struct psd_error *err)
 {
     struct lane *lane = session->lane;
 
@@ -197,10 +197,11 @@ push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *er
     }
     want_make_room(lane, push_rank(session), chunk, gradient_cost(bytes));
     session->receiving = slot_take(&lane->pool, bytes);
-    if (session->receiving == NULL && row_parts_go_on(session)) {
+    /* A window is of chunks: rows may be more than any worker's share of the pool. */
+    if (session->receiving == NULL && psi_frame_is_sparse(session->guest.inbox.frame.type)) {
         session->receiving = slot_take_alone(&lane->pool, bytes, left_by_tables(lane));
         if (session->receiving == NULL) {
-            return no_room_for_parts(session, chunk, err);
+            return no_room_for_rows(session, chunk, err);
         }
     }
     if (session->receiving == NULL) {

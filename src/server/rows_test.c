@@ -575,6 +575,65 @@ test_more_ids_than_may_wait(void **state)
     lane_bed_stop(bed);
 }
 
+/* The ids from 0 on, as they travel. */
+static void
+put_in_order(uint64_t *ids, uint32_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t to = i;
+
+        for (; to > 0 && psi_bucket_before(i, ids[to - 1]); to--) {
+            ids[to] = ids[to - 1];
+        }
+        ids[to] = i;
+    }
+}
+
+/* If this fails, two workers that push more rows than their shares of the pool hold wait for each other for ever. */
+static void
+test_more_rows_than_the_pool_holds(void **state)
+{
+    enum { WIDTH = 4096, IDS = 600 }; /* 9.4 MiB each, where the pool of both has 18 MiB */
+    const struct psd_rule_args rule = {.struct_size = sizeof(rule), .rule = PSD_RULE_ADD};
+    struct lane_bed *bed = lane_bed_start(2, PSI_DEATH_FAIL);
+    const struct psi_rows counts = {.pushed = IDS, .gradients = true};
+    const size_t bytes = psi_rows_bytes(WIDTH * sizeof(float), IDS, 0);
+    uint8_t *payload = calloc(1, bytes);
+    struct psi_rows_room room;
+    uint64_t ids[IDS];
+
+    (void)state;
+    assert_non_null(payload);
+    open_sparse(bed, TABLE,
+                &(struct psd_sparse_args){.struct_size = sizeof(struct psd_sparse_args),
+                                          .name = "e",
+                                          .dtype = PSD_F32,
+                                          .width = WIDTH,
+                                          .rule = &rule});
+    put_in_order(ids, IDS);
+    room = psi_rows_encode(payload, WIDTH * sizeof(float), &counts);
+    for (uint32_t i = 0; i < IDS; i++) {
+        psi_store_u64(room.ids + 8 * i, ids[i]);
+    }
+    for (uint64_t step = 0; step < 3; step++) {
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            const struct psi_frame frame = {.type = PSI_FRAME_SPARSE_PUSH,
+                                            .table = TABLE,
+                                            .dtype = PSD_F32,
+                                            .step = step,
+                                            .seq = step + 1,
+                                            .request = (uint32_t)step + 1};
+
+            say(bed, bed->worker[rank], frame, payload, bytes);
+            assert_false(is_gone(bed->worker[rank]));
+        }
+    }
+    ask(bed, 0, 3, 0, ids[0]);
+    assert_true(value(bed, 0, 0) == 0);
+    free(payload);
+    lane_bed_stop(bed);
+}
+
 /* If this fails, a short frame makes a server take memory for an answer that nobody can be sent. */
 static void
 test_more_rows_than_an_answer_holds(void **state)
@@ -594,14 +653,7 @@ test_more_rows_than_an_answer_holds(void **state)
                                           .name = "e",
                                           .dtype = PSD_F32,
                                           .width = WIDTH});
-    for (uint64_t i = 0; i < IDS; i++) {
-        uint64_t to = i;
-
-        for (; to > 0 && psi_bucket_before(i, ids[to - 1]); to--) {
-            ids[to] = ids[to - 1];
-        }
-        ids[to] = i;
-    }
+    put_in_order(ids, IDS);
     for (uint32_t i = 0; i < IDS; i++) {
         psi_store_u64(room.asked_ids + 8 * i, ids[i]);
     }
@@ -733,6 +785,7 @@ main(void)
         cmocka_unit_test(test_frames_of_the_other_kind),
         cmocka_unit_test(test_a_sum_that_is_not_finite),
         cmocka_unit_test(test_a_step_that_no_row_can_remember),
+        cmocka_unit_test(test_more_rows_than_the_pool_holds),
         cmocka_unit_test(test_more_rows_than_an_answer_holds),
         cmocka_unit_test(test_more_ids_than_may_wait),
         cmocka_unit_test(test_rows_go_by_steps),

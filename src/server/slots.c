@@ -2,8 +2,8 @@
  * slots.c - memory for gradients that wait for their round: bounded, reused, by power of two.
  *
  * Invariants
- *   - bytes <= bytes_max, free slots included; parts of a push that is larger than that are beside them,
- *     in memory that tables leave;
+ *   - bytes <= bytes_max, free slots included; rows that do not fit are beside them, in memory that tables
+ *     leave;
  *   - a slot handed out has room for what was asked.
  *
  * SPDX-License-Identifier: Apache-2.0
