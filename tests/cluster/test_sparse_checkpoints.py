@@ -209,6 +209,30 @@ def test_rows_are_exported(killed, tmp_path):
     assert again.returncode == 3 and "File exists" in again.stderr
 
 
+def test_a_copy_of_what_was_resumed_saves_it(killed, undisturbed, tmp_path):
+    """If this fails, the copy of a job that goes on from a checkpoint lacks rows, or a lane that has taken the place of a dead
+    server's saves only what has changed since."""
+    saved = shutil.copytree(killed, tmp_path / "saved")
+    held, later = 3 * EVERY + 2, 4 * EVERY + 2
+    job = train(tmp_path / "job", "--replicas", 1, "--resume", saved, "--checkpoint", saved, "--checkpoint_every", f"{EVERY}steps",
+                holds=[held, later])
+    job.wait_for_output("begins at", 2)
+    wait_for(lambda: all(f"COPY-WHOLE server {server}" in job.log("master").decode() for server in range(2))
+             or job.process.poll() is not None, 60, lambda: f"all have copies\n{job.stdout()}\n{job.stderr()}")
+    os.kill(job.pid_of("server0"), signal.SIGKILL)
+    go_on(job, held, lambda: job.log("server1").decode().partition("TAKE-PLACE")[2].count(
+        f"CHECKPOINT-ORDERED step {4 * EVERY}, {TABLES} tables") == 2, "its copy has its place, and is to save it")
+    wait_for(lambda: 4 in manifests(saved) or job.process.poll() is not None, 60,
+             lambda: f"generation 4\n{job.stdout()}\n{job.stderr()}\n{job.log('master').decode()}")
+    for pid in marked_processes(job.mark):
+        os.kill(pid, signal.SIGKILL)
+    job.process.wait()
+    wait_for(lambda: not marked_processes(job.mark), 10, "all are dead")
+    again = ended_well(train(tmp_path / "again", "--resume", saved, servers=3))
+    assert f"the job goes on from step {4 * EVERY}: generation 4" in again.stderr()
+    assert digests(again) == undisturbed
+
+
 @pytest.mark.parametrize("generation, left", [(3, 2), (2, 1)])
 def test_damaged_changes_cost_one_generation(killed, undisturbed, tmp_path, generation, left):
     """If this fails, a job trains on with rows that a disk has damaged, or does not say which generation it takes instead."""
