@@ -350,14 +350,22 @@ go_on(struct master *master, uint64_t now_ns)
     }
 }
 
-/* Where no replicas are wanted, a pair is a move: one that the last master had begun goes on. */
+/* Where no replicas are wanted, a pair is a move: one that the last master had begun goes on. If its server was
+ * lost, the place may be in the copy's process by another lane: then the copy is of no use. */
 static bool
 take_up(struct master *master, uint64_t now_ns)
 {
     for (uint32_t place = 0; place < master->places && master->config.replicas == 0; place++) {
-        const struct pair *pair = master_pair_of(master, master->place[place]);
+        const struct member *lane = master->place[place];
+        struct pair *pair = master_pair_of(master, lane);
+        const bool has_copy = master_pair_has_copy(pair) && !pair->is_promoting;
 
-        if (master_pair_has_copy(pair) && !pair->is_promoting) {
+        if (has_copy && pair->copy.process == lane->process) {
+            pair->copy.is_broken = true;
+            snprintf(pair->copy.broken, sizeof(pair->copy.broken),
+                     "its process has the place itself");
+            master_wake_at(master, 0);
+        } else if (has_copy) {
             master->moving = (struct moving){.is_active = true,
                                              .place = place,
                                              .to = pair->copy.server,

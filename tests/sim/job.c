@@ -969,6 +969,13 @@ is_without_host(const struct job *job)
     return room < job->plan.lanes[lost];
 }
 
+/* ... or has ended it well, as lanes have heard, and the successor finds nobody but those who stood by. */
+static bool
+deposed_has_ended_it_well(const struct job *job)
+{
+    return job->is_ending && job->master != job->masters;
+}
+
 static bool
 has_backup_workers(const struct job *job)
 {
@@ -1006,7 +1013,7 @@ code_is_right(const struct job *job, int code)
     case PSI_EXIT_WORKER_LOST:
         return worker_lost;
     case PSI_EXIT_SERVER_LOST:
-        if (job->copy_missed) {
+        if (job->copy_missed || deposed_has_ended_it_well(job)) {
             return true;
         }
         if (job->plan.server_wait_ms > 0 && job->has_view) {

@@ -121,6 +121,18 @@ scale(void *object, uint64_t patience)
     }
 }
 
+/* Has a lane of it a place, which the master may not know yet? Without copies that is the only one that has it. */
+static bool
+has_taken_a_place(const struct job *job, uint32_t index)
+{
+    for (unsigned i = 0; i < job->lanes; i++) {
+        if (job->lane[i].server == index && job->lane[i].lane != NULL && job->lane[i].is_guest) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A server that has no place yet dies while it is about to get one: nothing may be lost. */
 static void
 kill_target(void *object, uint64_t patience)
@@ -132,7 +144,7 @@ kill_target(void *object, uint64_t patience)
         return;
     }
     if (job->master->master != NULL && peek_is_moving_to_empty(job->master->master, &index) &&
-        runs(job, index)) {
+        runs(job, index) && !has_taken_a_place(job, index)) {
         job->sim->counters.target_kills++;
         job_kill_server(job, index);
         if (!job->is_leaving[index]) {
