@@ -41,8 +41,9 @@ has_sums(const struct master *master)
     return id < master->tables;
 }
 
+/* A program that has sums keeps parameters itself. If it gives nothing of them, they are not saved, and that is said. */
 static void
-tell_nothing(struct master *master)
+tell_nothing(struct master *master, size_t tables)
 {
     struct saving *saving = &master->saving;
     const uint64_t now_ns = psi_now_ns(master->env);
@@ -52,10 +53,13 @@ tell_nothing(struct master *master)
     }
     if (!saving->nothing_told && saving->nothing_since_ns != 0 &&
         now_ns >= saving->nothing_since_ns + NOTHING_MS * MASTER_MS_NS) {
-        psi_log(
-            master->log, PSI_LOG_WARN, "CHECKPOINT-NOTHING",
-            "nothing is saved: the job's tables are sums, of which servers keep nothing, and its "
-            "program gives nothing of its own (docs/checkpoints.md)");
+        psi_log(master->log, PSI_LOG_WARN, "CHECKPOINT-NOTHING",
+                tables == 0 ? "nothing is saved: the job's tables are sums, of which servers keep "
+                              "nothing, and its "
+                              "program gives nothing of its own (docs/checkpoints.md)"
+                            : "only what servers keep is saved: the job also has sums, and its "
+                              "program gives nothing of what it "
+                              "keeps itself, such as the weights of a model (docs/checkpoints.md)");
         saving->nothing_told = true;
     }
 }
@@ -90,9 +94,7 @@ master_part_is_missing(struct master *master, size_t tables)
         master->saving.absent_told = false;
         return false;
     }
-    if (tables == 0) {
-        tell_nothing(master);
-    }
+    tell_nothing(master, tables);
     return tables == 0;
 }
 

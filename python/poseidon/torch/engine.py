@@ -25,6 +25,7 @@ import json
 import logging
 import os
 import sys
+import warnings
 from typing import Any, Callable, Iterable, Iterator, Protocol
 
 import torch
@@ -71,6 +72,14 @@ def attach(parameters: Iterable[Any], **options: Any) -> "Engine":
     return Engine(named, **options)
 
 
+def _warn_of_weights_that_begin_anew(context: Any) -> None:
+    """Tables go on from the checkpoint by themselves. A model does not, unless there is a part of its worker's in it."""
+    if context.rank == 0 and "PSD_RESUME" in os.environ and context.checkpoint_resumed() is None:
+        warnings.warn("the job goes on from a checkpoint that has nothing of this model: its weights and optimizer are with the workers, "
+                      "and begin anew unless the script loads them itself. poseidon.torch.Checkpoint saves them (docs/checkpoints.md)",
+                      RuntimeWarning, stacklevel=4)
+
+
 class Engine:
     """Averages the gradients of some parameters over all ranks.
 
@@ -100,6 +109,7 @@ class Engine:
                 "this worker replaces one that died, but the weights of a PyTorch model are with "
                 "the workers, which went on: let psd_run restart all of them "
                 "(--restart_scope=group), from a checkpoint")
+        _warn_of_weights_that_begin_anew(self.context)
         self.slots = [Slot(name, parameter, name in known_sparse) for name, parameter in named
                       if parameter.requires_grad and parameter.numel() > 0]
         self._check_parameters()

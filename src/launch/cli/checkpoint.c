@@ -290,7 +290,8 @@ put_spec(struct table *table, const struct psi_checkpoint *checkpoint,
         table_cell(table, "%s", record->spec);
     } else {
         table_cell(table,
-                   "%s; %zu files, %" PRIu64 " rows, of which this generation wrote %" PRIu64,
+                   "%s; %zu files, %" PRIu64
+                   " rows, earlier states of some among them; this generation wrote %" PRIu64,
                    record->spec, rows->count, all, written);
     }
 }

@@ -274,12 +274,13 @@ static const struct psi_option table[] = {
 };
 static const struct psi_command command = {
     .name = "psd_run",
-    .synopsis = "[-c FILE] [-o DIR] [options] \"command\"\n"
-                "       psd_run [options] -- program arguments...\n"
-                "       psd_run run [options] \"command\"\n"
-                "       psd_run show | top | logs | page | trace | restart | stop | list [-h]\n"
-                "       psd_run checkpoint list | verify | show | export | prune DIR\n"
-                "       psd_run secret FILE",
+    .synopsis =
+        "[-c FILE] [-o DIR] [options] \"command\"\n"
+        "       psd_run [options] -- program arguments...\n"
+        "       psd_run run [options] \"command\"\n"
+        "       psd_run show | top | logs | page | trace | scale | restart | stop | list [-h]\n"
+        "       psd_run checkpoint list | verify | show | export | prune DIR\n"
+        "       psd_run secret FILE",
     .about = about_run,
     .program = PSI_PROGRAM_RUN,
     .options = table,
