@@ -40,6 +40,7 @@
     X(server_pair_parcel_queued, "a parcel for the copy has its number; it was not sent")                              \
     X(server_pair_parcel_sent, "a parcel was handed to the connection to the copy")                                    \
     X(server_pair_snapshot_queued, "a chunk joins: its snapshot is queued, later changes follow it")                   \
+    X(server_pair_piece_queued, "a part of a sparse table is queued; rounds may close before the next one")            \
     X(server_pair_acked, "the copy has acknowledged parcels; what waited for them was not told")                       \
     X(server_pair_committed, "the copy has a change, so it is committed; nobody was told of it")                       \
     X(server_pair_eligible, "a lane knows that its copy lacks nothing; nobody else does")                              \

@@ -115,7 +115,7 @@ static const struct psi_knob knobs[] = {
     WORD(join, switch_words, 1, WORKER,
          "off: a worker that comes when the job has begun is refused (max_workers)"),
     NUMBER(join_step, 0, 0, UINT32_MAX, "", WORKER,
-           "a worker that joins counts from exactly this step on; 0: from the first possible one"),
+           "who joins counts from exactly this step on; 0: the first possible one"),
     WORD(hierarchy, hierarchy_words, PSI_HIERARCHY_AUTO, WORKER,
          "auto: workers on one host send one sum to other hosts; off: each sends its own"),
     NUMBER(copy_threads, 0, 0, PSI_COPY_THREADS_MAX, "", WORKER,

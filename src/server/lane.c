@@ -18,7 +18,6 @@
 #define MS_NS UINT64_C(1000000)
 
 enum {
-    CHUNK_BYTES_MAX = PSD_CHUNK_ELEMENTS * 8,
     FAREWELL_MS = 500,       /* for the last frame to the master */
     WAITING_FIRST_MS = 2000, /* without a master, before a line about it */
     WAITING_MS = 10000,      /* and between two of them */
@@ -188,6 +187,12 @@ table_opened(struct lane *lane, const void *payload, size_t bytes, struct psd_er
     if (table != NULL) {
         table->announced = false; /* asked again after a cut: answered again */
         lane->tables_unready = true;
+        if (!info->again && table_was_not_resumed(lane, table)) {
+            psi_fail(&table->refused, PSD_ERR_STATE,
+                     "table %s: a server died while it read its values from the checkpoint: start "
+                     "the job again, with --resume",
+                     table->spec.name);
+        }
     } else {
         frame.table = info->id;
         frame.view = lane->view.id;

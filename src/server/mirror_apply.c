@@ -144,6 +144,9 @@ note_change(struct lane *lane, struct chunk *chunk, const struct psi_change *cha
     } else {
         chunk->clock.next[change->rank] = change->step + 1;
     }
+    if (!psi_spec_synchronous(&chunk->table->spec) && change->step + 1 > lane->furthest) {
+        lane->furthest = change->step + 1; /* a checkpoint is named by it */
+    }
     chunk->clock.version = change->version;
     chunk->clock.committed = change->version;
     chunk->pushed = true;

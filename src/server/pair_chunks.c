@@ -100,6 +100,17 @@ pair_loaded(struct lane *lane, struct chunk *chunk)
     }
 }
 
+bool
+pair_is_told_of_loads(const struct table *table)
+{
+    uint64_t i = 0;
+
+    while (i < table->chunk_count && table->chunks[i].copy.load == 0) {
+        i++;
+    }
+    return i < table->chunk_count;
+}
+
 /* A new table: the copy makes the same initial values, and hears of every change from the first on.
  * No snapshot is needed. */
 void

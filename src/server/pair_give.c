@@ -53,6 +53,18 @@ pair_give(struct lane *lane, uint64_t number)
     }
 }
 
+/* The copy does not read a checkpoint: what the lane has not read yet would be in no lane. */
+static bool
+is_being_read(const struct lane *lane)
+{
+    const struct table *table = lane->tables;
+
+    while (table != NULL && table->prepared == table->chunk_count) {
+        table = table->next;
+    }
+    return table != NULL;
+}
+
 void
 pair_give_look(struct lane *lane)
 {
@@ -61,7 +73,8 @@ pair_give_look(struct lane *lane)
 
     if (!pair->gives || pair->has_given || pair->is_broken || !pair->is_eligible ||
         pair->alone > 0 || /* a table that was loaded is on its way */
-        pair->acked < pair->eligible || !pair_has_view(lane) || !may_be_given(lane)) {
+        pair->acked < pair->eligible || !pair_has_view(lane) || !may_be_given(lane) ||
+        is_being_read(lane)) {
         return;
     }
     parcel = parcel_of_body(PSI_FRAME_TAKE_PLACE, 0, NULL, 0);

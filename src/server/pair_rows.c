@@ -118,20 +118,30 @@ tell_parts(struct lane *lane, struct chunk *chunk, const struct closed_round *ro
     return true;
 }
 
-/* Workers that keep to their windows do not have so many pushes that are not answered. */
+/* Workers that keep to their windows do not have so many pushes that are not answered: one each may be larger. */
 static bool
 is_too_much(const struct lane *lane, const struct chunk *chunk)
 {
+    const struct pair *pair = lane->pair;
+
     return chunk->copy.mode == COPY_PAIRED && !psi_spec_synchronous(&chunk->table->spec) &&
-           lane->pair->bytes > lane->pool.bytes_max + TIMES * lane->pair->slots.bytes;
+           pair->bytes >
+               lane->pool.bytes_max + TIMES * pair->slots.bytes + lane->rows * pair->rows_max;
 }
 
 void
 pair_rows_changed(struct lane *lane, struct chunk *chunk, const struct closed_round *round)
 {
+    const uint64_t before = lane->pair->bytes;
+
     if (!tell_parts(lane, chunk, round)) {
         pair_break(lane, "no memory to tell it of table %s", chunk->table->spec.name);
-    } else if (is_too_much(lane, chunk)) {
+        return;
+    }
+    if (lane->pair->bytes > before + lane->pair->rows_max) {
+        lane->pair->rows_max = lane->pair->bytes - before;
+    }
+    if (is_too_much(lane, chunk)) {
         pair_break(lane, "it is %zu MiB behind", (size_t)(lane->pair->bytes >> 20));
     }
 }
@@ -188,7 +198,7 @@ pair_rows_send(struct lane *lane, struct chunk *chunk)
         parcel->bytes = head + store->ops->piece(store, walk, parcel->body + head, room);
         sent += parcel->bytes;
         chunk->copy.last = pair_enqueue(lane, parcel);
-        psi_fail_point(server_pair_snapshot_queued);
+        psi_fail_point(server_pair_piece_queued);
     } while (walk->is_within && !walk->is_done);
     if (walk->is_done) {
         end_walk(lane, chunk);

@@ -97,6 +97,7 @@ struct pair {
     uint64_t view;         /* this one has the view of the lane ... */
     bool view_comes;       /* ... or it is just being taken */
     uint64_t bytes;        /* of all parcels */
+    uint64_t rows_max;     /* the largest change of rows that it was told of, of these */
     uint64_t gathered;     /* ... of changes that came since parcels were last sent */
     struct sum_slots slots;
     uint64_t heard_ns; /* when it last had something, or there was nothing to be had */
@@ -226,6 +227,9 @@ uint64_t pair_snapshot_next_ns(const struct pair *pair);
 
 /* What happens on the lane. */
 void pair_loaded(struct lane *lane, struct chunk *chunk);
+
+/* The copy does not have yet what was loaded: nobody may be told that the table is here. */
+bool pair_is_told_of_loads(const struct table *table);
 void pair_table_opened(struct lane *lane, struct table *table, const void *body, size_t bytes);
 void pair_table_dropped(struct lane *lane, const struct table *table);
 

@@ -165,6 +165,19 @@ no_room_for_rows(const struct session *session, const struct chunk *chunk, struc
     return err->status;
 }
 
+/* A window is of chunks. Rows may be more than a worker's share of the pool: then they leave it to the chunks of
+ * others, which have nowhere else to go. */
+static bool
+goes_beside(const struct session *session, uint32_t bytes)
+{
+    const struct lane *lane = session->lane;
+    const uint64_t share = (uint64_t)lane->window_bytes + CHUNK_BYTES_MAX;
+
+    return psi_frame_is_sparse(session->guest.inbox.frame.type) &&
+           (row_parts_go_on(session) ||
+            lane->used[push_rank(session)] + gradient_cost(bytes) > share);
+}
+
 /* Where the gradient goes: a slot if it may count, nowhere if it is a repetition. */
 psd_status
 push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err)
@@ -196,8 +209,9 @@ push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *er
         return PSD_OK;
     }
     want_make_room(lane, push_rank(session), chunk, gradient_cost(bytes));
-    session->receiving = slot_take(&lane->pool, bytes);
-    /* A window is of chunks: rows may be more than any worker's share of the pool. */
+    if (!goes_beside(session, bytes)) {
+        session->receiving = slot_take(&lane->pool, bytes);
+    }
     if (session->receiving == NULL && psi_frame_is_sparse(session->guest.inbox.frame.type)) {
         session->receiving = slot_take_alone(&lane->pool, bytes, left_by_tables(lane));
         if (session->receiving == NULL) {

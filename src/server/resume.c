@@ -65,7 +65,7 @@ count_run(const struct psi_rows_piece *piece, const struct share *share, uint32_
 
 static psd_status
 load_rows(struct sparse *store, const struct psi_rows_piece *piece, const struct share *share,
-          struct psd_error *err)
+          uint32_t last, struct psd_error *err)
 {
     const uint32_t width = piece->form.width;
     const uint32_t states = psi_rows_state_numbers(&piece->form);
@@ -90,6 +90,7 @@ load_rows(struct sparse *store, const struct psi_rows_piece *piece, const struct
         };
         for (uint32_t i = 0; i < count; i++) {
             psi_rows_piece_state(piece, at + i, state + (size_t)i * states);
+            rows.steps[i] = rows.steps[i] > last ? last : rows.steps[i];
         }
         if (!sparse_load(store, &rows)) {
             status = sparse_refusal(store, err);
@@ -101,7 +102,7 @@ load_rows(struct sparse *store, const struct psi_rows_piece *piece, const struct
 
 static psd_status
 load_piece(struct sparse *store, const struct psi_rows_piece *piece, const struct share *share,
-           struct psd_error *err)
+           uint32_t last, struct psd_error *err)
 {
     const uint32_t *cleared = piece->column[PSI_ROWS_CLEARED];
     const uint32_t *counted = piece->column[PSI_ROWS_COUNTED];
@@ -121,7 +122,18 @@ load_piece(struct sparse *store, const struct psi_rows_piece *piece, const struc
             return psi_fail(err, PSD_ERR_NO_MEMORY, "load rows: no memory for counters");
         }
     }
-    return load_rows(store, piece, share, err);
+    return load_rows(store, piece, share, last, err);
+}
+
+/* Rows of a table without rounds may have been touched behind the step of the checkpoint. Where the table has rounds
+ * now, that would be a step to come, and the next checkpoint would take them for changed behind its own. */
+static uint32_t
+last_step(const struct table *table)
+{
+    if (!psi_spec_synchronous(&table->spec)) {
+        return UINT32_MAX;
+    }
+    return table->first_step > 0 ? (uint32_t)(table->first_step - 1) : 0;
 }
 
 /* The next file that has rows of this lane. */
@@ -136,7 +148,7 @@ resume_rows(struct lane *lane, struct chunk *chunk, bool *more_p, struct psd_err
                                           &table->rows_read, &piece, &chunk->updates, err);
 
     if (status == PSD_OK && piece != NULL) {
-        status = load_piece(sparse_table_rows(table->store), piece, &share, err);
+        status = load_piece(sparse_table_rows(table->store), piece, &share, last_step(table), err);
         psi_rows_piece_destroy(piece);
         *more_p = status == PSD_OK;
     }
@@ -187,6 +199,20 @@ bool
 chunk_may_be_resumed(const struct lane *lane, const struct table *table)
 {
     return table->spec.use == PSD_USE_UPDATE && !table->again && !lane->config.is_standby;
+}
+
+bool
+table_was_not_resumed(const struct lane *lane, const struct table *table)
+{
+    const bool is_resumed = lane->config.source != NULL && lane->config.source->step > 0 &&
+                            lane->promoted != 0 && !table->is_late &&
+                            chunk_may_be_resumed(lane, table);
+    uint64_t i = 0;
+
+    while (is_resumed && i < table->chunk_count && table->chunks[i].updates > 0) {
+        i++;
+    }
+    return is_resumed && i < table->chunk_count;
 }
 
 /* The master says with the step which checkpoint that is. Daemons that were started by hand may have been given

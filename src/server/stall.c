@@ -20,10 +20,6 @@
 
 #define STALL_NS UINT64_C(10000000)
 
-enum {
-    CHUNK_BYTES_MAX = PSD_CHUNK_ELEMENTS * 8,
-};
-
 void
 open_add(struct lane *lane, struct round *round)
 {

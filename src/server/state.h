@@ -65,6 +65,7 @@ enum {
     SLOT_CLASS_NONE = 0, /* without data */
     SLOT_CLASS_MIN = 12, /* 4 KiB */
     SLOT_CLASS_MAX = 24, /* 16 MiB, the largest payload */
+    CHUNK_BYTES_MAX = PSD_CHUNK_ELEMENTS * 8,
 };
 
 /* Memory for slots: bounded, reused, by power of two. */
@@ -622,6 +623,9 @@ void snapshot_reached(struct lane *lane, struct chunk *chunk);
 bool chunk_may_be_resumed(const struct lane *lane, const struct table *table);
 psd_status chunk_resume(struct lane *lane, struct chunk *chunk, bool *more_p,
                         struct psd_error *err);
+
+/* Opened as a copy, whose owner died before it had told what it read. */
+bool table_was_not_resumed(const struct lane *lane, const struct table *table);
 
 /* replicate.c */
 void replicate_alone(struct lane *lane, struct chunk *chunk, const struct closed_round *round);

@@ -461,7 +461,7 @@ tables_prepare(struct lane *lane)
             lane->tables_unready = true;
             return;
         }
-        if (!table->announced) {
+        if (!table->announced && !pair_is_told_of_loads(table)) {
             announce(lane, table);
         }
         lane->tables_unready = lane->tables_unready || !table->announced;
@@ -473,9 +473,9 @@ tables_want_a_turn(const struct lane *lane)
 {
     const struct table *table = lane->tables_unready ? lane->tables : NULL;
 
-    while (
-        table != NULL && table->prepared == table->chunk_count &&
-        (table->announced || (!psi_master_link_is_up(&lane->master) && !lane->config.is_standby))) {
+    while (table != NULL && table->prepared == table->chunk_count &&
+           (table->announced || pair_is_told_of_loads(table) ||
+            (!psi_master_link_is_up(&lane->master) && !lane->config.is_standby))) {
         table = table->next;
     }
     return table != NULL;

@@ -165,7 +165,7 @@ def test_a_server_that_dies_ends_a_job_with_sums_of_rows_by_name(start):
     job.wait_for_output("begun", count=2)
     os.kill(job.pid_of("server1"), signal.SIGKILL)
     assert job.wait(60) != 0
-    assert "its part of table clicks is lost" in job.stderr() and "of a job with sparse tables" in job.stderr()
+    assert "its part of table clicks is lost" in job.stderr() and "sums of rows are not made anew" in job.stderr()
 
 
 def test_ids_of_every_kind(run):

@@ -65,7 +65,7 @@ def test_jobs_that_cannot_have_sparse_tables_send_all(job, tmp_path):
     one = values(alone(tmp_path, SCRIPT, "--batch", 32))
     done = job(SCRIPT, "--batch", 16, options=("--servers", 2, "--replicas", 1))
     assert ((trained(done) - one).norm() / one.norm()) <= 1e-5
-    assert WHOLE in done.log(0).decode() and "servers keep no copies of sparse tables yet" in done.log(0).decode()
+    assert WHOLE in done.log(0).decode() and "servers keep no copies of sums of rows" in done.log(0).decode()
 
 
 def test_the_environment_says_how_they_travel(job):
