@@ -48,8 +48,10 @@ asked_chunk(const struct session *session, struct chunk **chunk_p, struct psd_er
 
     *chunk_p = table == NULL ? NULL : table_chunk(table, frame->chunk);
     if (*chunk_p == NULL) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: no chunk %u of table %u here",
-                        psi_frame_type_name(frame->type), frame->chunk, frame->table);
+        /* If the place has moved, and the sender has not heard of it, nobody breaks the rules. */
+        return psi_fail(err, frame->view < session->lane->since ? PSD_ERR_STATE : PSD_ERR_PROTOCOL,
+                        "%s: no chunk %u of table %u here", psi_frame_type_name(frame->type),
+                        frame->chunk, frame->table);
     }
     return PSD_OK;
 }

@@ -72,15 +72,16 @@ static psd_status
 push_target(const struct session *session, struct chunk **chunk_p, struct psd_error *err)
 {
     const struct psi_frame *frame = &session->guest.inbox.frame;
-    const struct table *table = table_find(session->lane, frame->table);
-    struct chunk *chunk = table == NULL ? NULL : table_chunk(table, frame->chunk);
+    const struct table *table;
+    struct chunk *chunk;
     struct store_form form;
     uint64_t count;
+    const psd_status status = asked_chunk(session, &chunk, err);
 
-    if (chunk == NULL) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "%s: no chunk %u of table %u here",
-                        psi_frame_type_name(frame->type), frame->chunk, frame->table);
+    if (status != PSD_OK) {
+        return status;
     }
+    table = chunk->table;
     if (!is_a_node(session, &table->spec)) {
         return psi_fail(err, PSD_ERR_PROTOCOL,
                         "%s to chunk %u of table %s: a sum of level %u from rank %u on",
