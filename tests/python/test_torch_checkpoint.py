@@ -89,3 +89,35 @@ def test_a_script_that_ends_has_its_last_epoch_saved(tmp_path):
                 options=["--checkpoint", saved, "--checkpoint_every", "epoch"]))
     assert (saved / "manifest-1.json").exists(), list(saved.iterdir())
     assert not list(saved.glob(".part*"))
+
+
+ROWS = """
+import torch
+from torch import nn
+import poseidon.torch as psd
+torch.set_num_threads(1)
+psd.init()
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bag = psd.EmbeddingBag("bag", 4, mode="sum", rule="adagrad", learning_rate=0.1, init="uniform", init_value=0.1, seed=1)
+        self.top = nn.Linear(4, 1)
+    def forward(self, ids):
+        return self.top(self.bag(ids, torch.arange(8)))
+model = psd.DataParallel(Model())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(30):
+    optimizer.zero_grad()
+    model(torch.arange(8) + step).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_weights_that_are_in_no_checkpoint_are_told_of(tmp_path):
+    """If this fails, rows of a model go on from a checkpoint beside weights that begin anew, and nobody says so."""
+    path, saved = script_in(tmp_path / "script", ROWS), tmp_path / "saved"
+    first = ended(start(tmp_path / "first", path, 0, options=["--checkpoint", saved, "--checkpoint_every", "5steps"]))
+    again = ended(start(tmp_path / "again", path, 0, options=["--resume", saved]))
+    lines = [line for line in (again.stdout() + again.stderr()).splitlines() if "has nothing of this model" in line]
+    assert len(lines) == 1 and "poseidon.torch.Checkpoint" in lines[0], again.stdout() + again.stderr()
+    assert "has nothing of this model" not in first.stdout() + first.stderr()
