@@ -951,6 +951,15 @@ count_room(const struct job *job, uint32_t server)
     return was_there ? room : 0;
 }
 
+/* A place was handed over, and the master died before the new holder had heard that it was let in: no life of the
+ * master knows that one (docs/elastic.md). */
+static bool
+holder_was_not_let_in(const struct job *job)
+{
+    return job->plan.max_servers > 0 && job->sim->counters.master_kills > 0 &&
+           strstr(job->master->text, "not back since the master returned") != NULL;
+}
+
 /* The server that the master names was not started again, and others could not take its part. */
 static bool
 is_without_host(const struct job *job)
@@ -1013,7 +1022,7 @@ code_is_right(const struct job *job, int code)
     case PSI_EXIT_WORKER_LOST:
         return worker_lost;
     case PSI_EXIT_SERVER_LOST:
-        if (job->copy_missed || deposed_has_ended_it_well(job)) {
+        if (job->copy_missed || deposed_has_ended_it_well(job) || holder_was_not_let_in(job)) {
             return true;
         }
         if (job->plan.server_wait_ms > 0 && job->has_view) {
