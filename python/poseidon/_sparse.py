@@ -80,7 +80,7 @@ class SparseTable:
             full=_one_of(self.name, "full", FULLS, full), idle_steps=idle_steps,
             norm_min=norm_min, sweep_every=sweep_every, row_wise=row_wise, group_lasso=group_lasso)
         if use == "update" or (rule, schedule) != ("sgd", "constant") or rule_numbers:
-            args.rule = pointer(_rule_args(self.name, rule, schedule, rule_numbers))
+            args.rule = pointer(_rule_args(type(self), self.name, rule, schedule, rule_numbers))
         handle = c_void_p()
         self.context._calls.make(library().psd_sparse_open, self.context._check(), byref(args),
                                  byref(handle))

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import math
 import operator
 from ctypes import byref, c_void_p, pointer, sizeof
@@ -57,12 +59,18 @@ def _staleness(value: Any) -> int:
     return operator.index(value)
 
 
-def _rule_args(table: str, rule: str, schedule: str, numbers: RuleNumbers) -> RuleArgs:
-    known = RuleNumbers.__annotations__
-    unknown = sorted(set(numbers) - set(known))
-    if unknown:
-        raise TypeError(f"table {table}: unknown argument {unknown[0]!r}; of the rule there are "
-                        f"{', '.join(known)}")
+def _check_names(kind: type, table: str, numbers: RuleNumbers) -> None:
+    """What no argument of the constructor has the name of is taken for a number of the rule."""
+    rule = list(RuleNumbers.__annotations__)
+    own = [name for name, each in inspect.signature(kind).parameters.items() if each.kind is each.KEYWORD_ONLY]
+    for name in sorted(set(numbers) - set(rule)):
+        close = difflib.get_close_matches(name, own + rule, 1)
+        advice = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(own)}, and of rules {', '.join(rule)}"
+        raise TypeError(f"table {table}: unknown argument {name!r}: {advice}")
+
+
+def _rule_args(kind: type, table: str, rule: str, schedule: str, numbers: RuleNumbers) -> RuleArgs:
+    _check_names(kind, table, numbers)
     return RuleArgs(struct_size=sizeof(RuleArgs), rule=_one_of(table, "rule", RULES, rule),
                     schedule=_one_of(table, "schedule", SCHEDULES, schedule), **numbers)
 
@@ -118,7 +126,7 @@ class Table:
             nan_policy=_one_of(self.name, "nan_policy", NAN_POLICIES, nan_policy),
             init=_one_of(self.name, "init", INITS, init), init_value=init_value, seed=seed,
             values=lent.address if lent else None, priority=priority)
-        args.rule = pointer(_rule_args(self.name, rule, schedule, rule_numbers))
+        args.rule = pointer(_rule_args(type(self), self.name, rule, schedule, rule_numbers))
         args.shape[: args.dims] = self.shape or (1,)
         self._open(args)
         self.context._tables[self.name] = self

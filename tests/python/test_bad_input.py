@@ -125,8 +125,9 @@ TABLES = {
     "no shape": ("'t'", "InvalidError ERR_INVALID: table t: give a shape, or values to begin with"),
     "unknown rule": ("'t', 3, rule='sdg'", "InvalidError ERR_INVALID: table t: rule is 'sdg', "
                      "expected one of sgd, add, momentum"),
-    "unknown word": ("'t', 3, lr=0.1", "TypeError -: table t: unknown argument 'lr'; of the rule "
-                     "there are learning_rate, "),
+    "unknown word": ("'t', 3, lr=0.1", "TypeError -: table t: unknown argument 'lr': there are use, "),
+    "misspelt word": ("'t', 3, learnig_rate=0.1", "TypeError -: table t: unknown argument 'learnig_rate': did you mean "
+                      "'learning_rate'?"),
     "no name": ("'', 3", "InvalidError ERR_INVALID: table name: empty, expected 1 to 255 bytes"),
     "shape against values": ("'t', 4, values=np.zeros(3, np.float32)", "ValueError -: table t: "
                              "values: the table has shape (4,), the array (3,)"),
