@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of sparse tables, with real processes: --checkpoint, --resume, and what reads the files."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -76,6 +77,14 @@ def train(directory, *options, steps=STEPS, holds=(), servers=2, lanes=1, script
                environment={"PYTHONPATH": str(PACKAGE)}, prefix=prefix)
 
 
+def kill_everything(job):
+    for pid in marked_processes(job.mark):
+        with contextlib.suppress(ProcessLookupError):  # some end as others are killed
+            os.kill(pid, signal.SIGKILL)
+    job.process.wait()
+    wait_for(lambda: not marked_processes(job.mark), 10, "all are dead")
+
+
 def ordered(job, step, lanes=2, tables=TABLES):
     """Do all lanes know that they shall save that step?"""
     logs = list(job.directory.glob("logs/*/server*.log"))
@@ -132,10 +141,7 @@ def killed(tmp_path_factory):
         go_on(job, step, lambda: number in manifests(directory / "saved") and (number == 3 or ordered(job, step - 2 + EVERY)),
               f"generation {number} is there")
     wait_for(lambda: "begins at" in job.stdout(), 30)
-    for pid in marked_processes(job.mark):
-        os.kill(pid, signal.SIGKILL)
-    job.process.wait()
-    wait_for(lambda: not marked_processes(job.mark), 10, "all are dead")
+    kill_everything(job)
     return directory / "saved"
 
 
@@ -224,10 +230,7 @@ def test_a_copy_of_what_was_resumed_saves_it(killed, undisturbed, tmp_path):
         f"CHECKPOINT-ORDERED step {4 * EVERY}, {TABLES} tables") == 2, "its copy has its place, and is to save it")
     wait_for(lambda: 4 in manifests(saved) or job.process.poll() is not None, 60,
              lambda: f"generation 4\n{job.stdout()}\n{job.stderr()}\n{job.log('master').decode()}")
-    for pid in marked_processes(job.mark):
-        os.kill(pid, signal.SIGKILL)
-    job.process.wait()
-    wait_for(lambda: not marked_processes(job.mark), 10, "all are dead")
+    kill_everything(job)
     again = ended_well(train(tmp_path / "again", "--resume", saved, servers=3))
     assert f"the job goes on from step {4 * EVERY}: generation 4" in again.stderr()
     assert digests(again) == undisturbed
