@@ -187,8 +187,10 @@ sum_part(const struct lane *lane, const struct chunk *chunk, const struct parked
         }
     }
     *more_p = rows.count - first > most;
-    rows.ids += first;
-    rows.rows = (const uint8_t *)rows.rows + first * row_bytes(chunk);
+    if (first > 0) { /* of no rows there is no memory */
+        rows.ids += first;
+        rows.rows = (const uint8_t *)rows.rows + first * row_bytes(chunk);
+    }
     rows.count = *more_p ? most : rows.count - first;
     return rows;
 }
