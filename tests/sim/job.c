@@ -1060,6 +1060,7 @@ may_miss_the_end(const struct job *job, const struct lane_host *lane)
     const bool never_met = lane->exit_code == PSI_EXIT_START_TIMEOUT && !lane->joined;
 
     return job->plan.faults.harsh || deposed_has_ended_it(job) ||
+           (lane->exit_code == PSI_EXIT_OK && deposed_has_ended_it_well(job)) ||
            (lane->gave_place &&
             (lane->exit_code == PSI_EXIT_MASTER_LOST || lane->exit_code == PSI_EXIT_REFUSED)) ||
            (job->master->exit_code != PSI_EXIT_OK &&
