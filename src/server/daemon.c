@@ -294,6 +294,7 @@ make_lane(struct process *process, const struct server_options *options, uint32_
         .resident = index == 0 ? &process->resident : NULL, /* once */
         .checksum = options->checksum,
         .lends = options->lends,
+        .lends_state = options->replicas > 0,
         .segments_max = process->segments_max,
     };
     struct lane_thread *self = &process->lane[index];

@@ -48,7 +48,8 @@ struct lane_config {
     uint64_t snapshot_bytes; /* for copies that the disk has not taken yet; 0: as is free */
     bool checksum;           /* payload checksums on values */
     bool lends;              /* workers on this host may read values where they are ... */
-    uint32_t segments_max;   /* ... of so many tables; each takes a descriptor; 0: of all */
+    bool lends_state;        /* ... and its copy, if it is here, what else tables have ... */
+    uint32_t segments_max;   /* ... in so many segments; each takes a descriptor; 0: any number */
 };
 
 #endif

@@ -33,6 +33,7 @@ free_mirror(struct lane *lane)
 {
     free(lane->mirror->view);
     mirror_rows_free(&lane->mirror->rows);
+    mirror_parts_drop(lane);
     free(lane->mirror);
     lane->mirror = NULL;
 }
@@ -191,8 +192,12 @@ mirror_session_gone(const struct session *session)
 psd_status
 mirror_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err)
 {
-    struct slot *slot = sink_p->lent == NULL ? NULL : slot_take(&session->lane->pool, 0);
+    struct slot *slot;
 
+    if (session->guest.inbox.frame.type == PSI_FRAME_REPLICATE_PART) {
+        return mirror_part_sink(session, sink_p, err);
+    }
+    slot = sink_p->lent == NULL ? NULL : slot_take(&session->lane->pool, 0);
     if (slot == NULL) {
         return psi_inbox_body(&session->guest.inbox, sink_p, err);
     }

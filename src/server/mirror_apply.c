@@ -169,7 +169,9 @@ apply_change(struct lane *lane, const struct psi_frame *frame, const uint8_t *pa
     if (status != PSD_OK) {
         return status;
     }
-    if (psi_spec_is_sparse(&chunk->table->spec)) {
+    if (change.in_parts) {
+        status = mirror_parts_apply(lane, chunk, err);
+    } else if (psi_spec_is_sparse(&chunk->table->spec)) {
         status = mirror_rows_come(&lane->mirror->rows, chunk, &change, payload, bytes, err);
         if (status != PSD_OK || change.goes_on) {
             return status;
@@ -179,6 +181,14 @@ apply_change(struct lane *lane, const struct psi_frame *frame, const uint8_t *pa
         status = change_numbers(lane, chunk, &change, payload, bytes, err);
     }
     return status == PSD_OK ? note_change(lane, chunk, &change, err) : status;
+}
+
+static psd_status
+take_part(struct lane *lane, const struct psi_frame *frame, size_t bytes, struct psd_error *err)
+{
+    const struct chunk *chunk = find_chunk(lane, frame, err);
+
+    return chunk == NULL ? err->status : mirror_part_comes(lane, chunk, frame, bytes, err);
 }
 
 /* ---- whole chunks -------------------------------------------------------------------------- */
@@ -313,6 +323,8 @@ mirror_apply(struct lane *lane, const struct psi_frame *frame, const void *paylo
     switch (frame->type) {
     case PSI_FRAME_REPLICATE:
         return apply_change(lane, frame, payload, bytes, err);
+    case PSI_FRAME_REPLICATE_PART:
+        return take_part(lane, frame, bytes, err);
     case PSI_FRAME_SNAPSHOT:
         return apply_snapshot(lane, frame, payload, bytes, err);
     case PSI_FRAME_TABLE_OPEN:

@@ -2,7 +2,8 @@
  * pair_changes.c - a chunk changes: must that wait for the copy, and what is the copy told of it?
  *
  * The sum of a round is written for the copy by the very pass that applies it, so the parcel is there
- * before the round closes. A single gradient, of tables without rounds, is copied.
+ * before the round closes. A single gradient, of tables without rounds, is copied. A copy on this host needs
+ * neither sum nor parcel (pair_parts.c).
  *
  * What is on its way to a copy that is slow is bounded: a chunk in rounds has one change at a time. Of
  * one without, three go by themselves; if there are more, the whole chunk goes once, when the copy
@@ -48,11 +49,18 @@ is_told_of(const struct pair *pair, const struct chunk *chunk)
     return pair_has_table(chunk->table) && chunk->copy.mode != COPY_ALONE && !pair->is_broken;
 }
 
+/* A round to which nobody gave any numbers has none to be told of, either. */
+static bool
+goes_in_parts(const struct lane *lane, const struct chunk *chunk, const struct closed_round *round)
+{
+    return round->leaf_count > 0 && pair_lends_parts(lane, chunk);
+}
+
 bool
 pair_must_wait(struct lane *lane, struct chunk *chunk)
 {
     return is_told_of(lane->pair, chunk) && !joins_in_vain(lane->pair, chunk) &&
-           pair_slots_wait(lane->pair, chunk);
+           !pair_lends_parts(lane, chunk) && pair_slots_wait(lane->pair, chunk);
 }
 
 struct parcel *
@@ -64,8 +72,9 @@ pair_about_to_change(struct lane *lane, struct chunk *chunk, const struct closed
     if (joins_in_vain(pair, chunk)) {
         begin_anew(pair, chunk);
     }
-    if (!is_told_of(pair, chunk) || psi_spec_is_sparse(&chunk->table->spec)) {
-        return NULL; /* what a list adds up to is known afterwards */
+    if (!is_told_of(pair, chunk) || psi_spec_is_sparse(&chunk->table->spec) ||
+        goes_in_parts(lane, chunk, round)) {
+        return NULL; /* what a list adds up to is known afterwards; so is what parts become */
     }
     parcel = parcel_for_change(pair, chunk, round);
     if (parcel == NULL) {
@@ -111,7 +120,9 @@ pair_changed(struct lane *lane, struct chunk *chunk, const struct closed_round *
         chunk->copy.is_behind = true; /* a single one, too */
         return;
     }
-    if (parcel == NULL) { /* a single gradient, or none */
+    if (parcel == NULL && goes_in_parts(lane, chunk, round)) {
+        parcel = pair_lend_parts(lane, chunk);
+    } else if (parcel == NULL) { /* a single gradient, or none */
         parcel = pair_about_to_change(lane, chunk, round);
         if (parcel != NULL && round->leaf_count > 0) {
             timed_copy(lane, parcel_sum(parcel), round->leaves[0].data,

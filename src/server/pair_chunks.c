@@ -145,6 +145,7 @@ pair_table_dropped(struct lane *lane, const struct table *table)
     }
     lane->pair->alone -= table->alone;
     pair_slots_forget(lane->pair, table);
+    pair_keep_parts(lane, table);
     parcel = parcel_of_body(PSI_FRAME_TABLE_DROP, table->id, NULL, 0);
     if (parcel == NULL) {
         pair_break(lane, "no memory to tell it of table %s", table->spec.name);

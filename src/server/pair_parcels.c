@@ -66,6 +66,7 @@ parcel_tell_part(struct parcel *parcel, const struct chunk *chunk, const struct 
         .sequence = round->mark.sequence,
         .rows = rows,
         .goes_on = goes_on,
+        .in_parts = parcel->in_parts,
     };
     struct psi_pack pack;
 

@@ -26,13 +26,20 @@ parcel_create(uint8_t type, size_t bytes)
     return parcel;
 }
 
+static void
+destroy(struct parcel *parcel)
+{
+    free(parcel->kept);
+    free(parcel);
+}
+
 void
 parcel_free(struct parcel *parcel)
 {
     if (parcel != NULL && parcel->borrowed) {
         parcel->over = true;
-    } else {
-        free(parcel);
+    } else if (parcel != NULL) {
+        destroy(parcel);
     }
 }
 
@@ -44,8 +51,15 @@ sent(void *owner, uint64_t cookie)
     (void)cookie;
     parcel->borrowed = false;
     if (parcel->over) {
-        free(parcel);
+        destroy(parcel);
     }
+}
+
+/* What is lent takes no memory of its own. */
+static size_t
+bytes_of(const struct parcel *parcel)
+{
+    return parcel->is_lent ? 0 : parcel->bytes;
 }
 
 uint64_t
@@ -64,7 +78,7 @@ pair_enqueue(struct lane *lane, struct parcel *parcel)
     if (pair->unsent == NULL) {
         pair->unsent = parcel;
     }
-    pair->bytes += parcel->bytes;
+    pair->bytes += bytes_of(parcel);
     psi_fail_point(server_pair_parcel_queued);
     return pair->last;
 }
@@ -77,7 +91,7 @@ post(const struct lane *lane, struct parcel *parcel)
         .base = parcel->body,
         .bytes = parcel->bytes,
         .checksum = lane->config.checksum,
-        .stable = parcel->in_slot, /* until the copy has said that it has it */
+        .stable = parcel->in_slot || parcel->is_lent, /* until the copy has said that it has it */
         .release = sent,
         .owner = parcel,
     };
@@ -130,7 +144,7 @@ pair_take_acked(struct pair *pair)
     if (pair->unsent == parcel) {
         pair->unsent = parcel->next;
     }
-    pair->bytes -= parcel->bytes;
+    pair->bytes -= bytes_of(parcel);
     if (parcel->in_slot) {
         parcel_slot_give(pair, parcel);
     }

@@ -53,6 +53,9 @@ struct parcel {
     uint8_t *body;          /* behind the struct, or in a slot */
     size_t bytes;
     bool in_slot;
+    bool is_lent;  /* the body is where its chunk has it: not ours */
+    bool in_parts; /* of a change: what it has made of the chunk went before, on loan */
+    uint8_t *kept; /* owned; the body, of a chunk that is gone; or NULL */
     bool borrowed; /* the connection has not sent all of it yet */
     bool over;     /* ... and nobody else wants it any more */
 };
@@ -96,7 +99,7 @@ struct pair {
     uint64_t told_alone;   /* up to this one they were told of without the copy */
     uint64_t view;         /* this one has the view of the lane ... */
     bool view_comes;       /* ... or it is just being taken */
-    uint64_t bytes;        /* of all parcels */
+    uint64_t bytes;        /* of all parcels that are not lent */
     uint64_t rows_max;     /* the largest change of rows that it was told of, of these */
     uint64_t gathered;     /* ... of changes that came since parcels were last sent */
     struct sum_slots slots;
@@ -127,6 +130,12 @@ struct mirror_rows {
     uint32_t count;
 };
 
+/* What a change has made of a chunk, part by part, until all of it is here. Zeroed: nothing is. */
+struct mirror_parts {
+    const struct chunk *chunk;        /* whose; NULL: no part is here */
+    struct slot *slot[PSI_PARTS_MAX]; /* each with its loan */
+};
+
 /* Of a lane that stands by, and is a copy. */
 struct mirror {
     uint64_t number; /* the master's */
@@ -141,6 +150,7 @@ struct mirror {
     void *view;             /* owned; the last view that the owner took */
     size_t view_bytes;
     struct mirror_rows rows;
+    struct mirror_parts parts;
 };
 
 /* ------------------------------------------------------------------------- pair_queue.c --- */
@@ -167,6 +177,7 @@ void pair_slots_fini(struct lane *lane); /* nothing borrows them any more */
  * is kept for itself. NULL: no memory. */
 struct parcel *parcel_in_slot(struct pair *pair, uint8_t type, size_t bytes);
 void parcel_slot_give(struct pair *pair, const struct parcel *parcel); /* oldest first */
+bool pair_is_small(const struct pair *pair, size_t bytes); /* copied on its way in any case */
 
 /* The round of the chunk is full. True: it has to wait for room for its sum, and closes then. */
 bool pair_slots_wait(struct pair *pair, struct chunk *chunk);
@@ -237,6 +248,14 @@ void pair_table_dropped(struct lane *lane, const struct table *table);
  * asynchronous tables, which nobody resumes.) */
 bool pair_has_all_given(const struct lane *lane);
 
+/* ------------------------------------------------------------------------- pair_parts.c --- */
+
+/* Will the copy take what a round makes of the chunk from where it lies? A round has changed it: the
+ * parcel for the change, behind those that lend the parts. NULL: the pair is broken. */
+bool pair_lends_parts(const struct lane *lane, const struct chunk *chunk);
+struct parcel *pair_lend_parts(struct lane *lane, const struct chunk *chunk);
+void pair_keep_parts(struct lane *lane, const struct table *table); /* which is about to go */
+
 /* -------------------------------------------------------------------------- pair_rows.c --- */
 
 /* Sparse tables: is so much on its way that a round has to wait? One has closed, or a push counts: the
@@ -300,6 +319,16 @@ void mirror_tell(const struct lane *lane, const struct psi_welcome *welcome);
 /* What a frame of the owner changes. An error: the copy is none. */
 psd_status mirror_apply(struct lane *lane, const struct psi_frame *frame, const void *payload,
                         size_t bytes, struct psd_error *err);
+
+/* ----------------------------------------------------------------------- mirror_parts.c --- */
+
+/* A part of a chunk comes; it is here; all of them are, and so is the change. */
+psd_status mirror_part_sink(struct session *session, struct psi_sink *sink_p,
+                            struct psd_error *err);
+psd_status mirror_part_comes(struct lane *lane, const struct chunk *chunk,
+                             const struct psi_frame *frame, size_t bytes, struct psd_error *err);
+psd_status mirror_parts_apply(struct lane *lane, struct chunk *chunk, struct psd_error *err);
+void mirror_parts_drop(struct lane *lane);
 
 /* ------------------------------------------------------------------------ mirror_rows.c --- */
 

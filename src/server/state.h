@@ -338,7 +338,7 @@ struct lane {
     struct table **table_of; /* by number, NULL where there is none; table_capacity of them */
     uint32_t table_capacity;
     bool tables_unready; /* one has to be prepared, or its master be told that it is */
-    uint32_t segments;   /* tables whose values lie in one */
+    uint32_t segments;   /* with tables' values, or what else they have */
     uint64_t memory_used;
     uint64_t copied_ns; /* spent with copying large tensors */
     struct slot_pool pool;

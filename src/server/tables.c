@@ -56,6 +56,24 @@ chunk_last_value(const struct chunk *chunk)
 }
 
 static void
+lend(struct lane *lane, const struct psi_segment *segment)
+{
+    if (segment != NULL) {
+        lane->env->ops->lend(lane->env, segment);
+        lane->segments++;
+    }
+}
+
+static void
+take_back(struct lane *lane, const struct psi_segment *segment)
+{
+    if (segment != NULL) {
+        lane->env->ops->take_back(lane->env, segment);
+        lane->segments--;
+    }
+}
+
+static void
 table_destroy(struct lane *lane, struct table *table)
 {
     for (uint64_t i = 0; table->chunks != NULL && i < table->chunk_count; i++) {
@@ -70,10 +88,8 @@ table_destroy(struct lane *lane, struct table *table)
     }
     lane_count_memory(lane, 0 - table->bytes);
     if (table->store != NULL) {
-        if (table->store->values != NULL) {
-            lane->env->ops->take_back(lane->env, table->store->values);
-            lane->segments--;
-        }
+        take_back(lane, table->store->values);
+        take_back(lane, table->store->state);
         table->store->ops->destroy(table->store);
     }
     snapshot_rows_forget(table);
@@ -169,6 +185,7 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
         .elements = elements,
         .retain = table->retain,
         .shared = wants_segment(lane, table),
+        .copied = lane->config.lends_state,
         .level = lane->config.kernel,
     };
     const struct store_ops *kind =
@@ -222,10 +239,8 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
     }
     table->bytes = table->store->bytes + table_bookkeeping_bytes(lane, table);
     lane_count_memory(lane, table->bytes);
-    if (table->store->values != NULL) {
-        lane->env->ops->lend(lane->env, table->store->values);
-        lane->segments++;
-    }
+    lend(lane, table->store->values);
+    lend(lane, table->store->state);
     return PSD_OK;
 }
 

@@ -33,7 +33,8 @@ struct store_layout {
     uint64_t memory_max;    /* bytes that the lane may have for all its tables */
     uint64_t elements;      /* of all of them */
     bool retain;            /* two buffers */
-    bool shared;            /* values in a segment, for workers on this host, if one is to be had */
+    bool shared; /* values in a segment, for workers on this host, if one is to be had ... */
+    bool copied; /* ... and so is what else there is, for a copy on this host */
     enum kernel_level level; /* supported by this CPU */
 };
 
@@ -41,6 +42,7 @@ struct store_layout {
 struct store {
     const struct store_ops *ops;
     struct psi_segment *values; /* what workers on this host may read where it is; NULL: nothing */
+    struct psi_segment *state;  /* ... and what else a copy on this host may read; NULL: nothing */
     uint64_t bytes;             /* all that it takes */
 };
 

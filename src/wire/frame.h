@@ -125,7 +125,8 @@ enum psi_frame_traits {
     X(ROWS_SAVED, 69, PSI_KIND_CONTROL, "the files that have my rows of sparse tables")            \
     X(GIVE_PLACE, 76, PSI_KIND_CONTROL, "hand your place over to your copy, when you can")         \
     X(SPARSE_PUSH_PULL, 77, PSI_KIND_DATA | PSI_TRAIT_GRADIENT | PSI_TRAIT_VALUE,                  \
-      "gradients of rows; and these rows, please")
+      "gradients of rows; and these rows, please")                                                 \
+    X(REPLICATE_PART, 78, PSI_KIND_DATA, "a part of a chunk as a change left it, for its copy")
 
 enum psi_frame_type {
 #define PSI_FRAME_ENUM(name, code, traits, text) PSI_FRAME_##name = code,

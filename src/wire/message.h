@@ -357,6 +357,7 @@ struct psi_change {
     struct psi_ranks in; /* tables with rounds: who gave to it */
     uint32_t rows; /* sparse tables: the numbers are u64 ids[rows], then their rows in f32 ... */
     bool goes_on;  /* ... and the next REPLICATE has more of the same change */
+    bool in_parts; /* no numbers: all parts of the chunk came before, each by a REPLICATE_PART */
 };
 
 enum { PSI_CHANGE_BYTES = 192 };

@@ -8,7 +8,7 @@
 enum {
     RANK_WORDS = PSI_RANKS_MAX / 64,
     NUMBERS_ALIGN = 64, /* numbers behind a body begin at a multiple of it */
-    CHANGE_FIELDS = 51, /* bytes of a change beside its ranks */
+    CHANGE_FIELDS = 52, /* bytes of a change beside its ranks */
     SNAPSHOT_FIELDS = 26,
 };
 
@@ -55,6 +55,7 @@ psi_change_encode(struct psi_pack *pack, const struct psi_change *change)
     }
     psi_pack_u32(pack, change->rows);
     psi_pack_bool(pack, change->goes_on);
+    psi_pack_bool(pack, change->in_parts);
 }
 
 psd_status
@@ -78,6 +79,7 @@ psi_change_decode(const uint8_t *bytes, size_t size, struct psi_change *change_p
     }
     change_p->rows = psi_unpack_u32(&unpack, "rows", 0, UINT32_MAX);
     change_p->goes_on = psi_unpack_bool(&unpack, "goes_on");
+    change_p->in_parts = psi_unpack_bool(&unpack, "in_parts");
     return unpack.status;
 }
 

@@ -832,6 +832,7 @@ fill_change(uint64_t *random, struct sample *sample)
     change->in.word[draw_below(random, PSI_RANKS_MAX / 64)] = draw(random);
     change->rows = draw_below(random, UINT32_MAX);
     change->goes_on = draw_below(random, 2) == 0;
+    change->in_parts = draw_below(random, 2) == 0;
 }
 
 static void

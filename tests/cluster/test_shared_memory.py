@@ -348,12 +348,12 @@ def run_copied(hand, counted, steps, **settings):
     return totals
 
 
-def test_a_copy_on_this_host_reads_sums_where_they_are(hand, counted):
-    """If this fails, servers of one host copy what they tell each other, or send it through sockets."""
+def test_a_copy_on_this_host_takes_values_where_they_are(hand, counted):
+    """If this fails, servers of one host copy what they tell each other more than once, or send it through sockets."""
     few, many = (run_copied(hand, counted, steps) for steps in (10, 110))
     print(f"\nservers with copies, 100 steps: {many['copied'] - few['copied']} bytes copied, "
           f"{many['moved'] - few['moved']} moved")
-    assert many["copied"] - few["copied"] < 8 * STEP_BYTES  # snapshots, before the copy was whole
+    assert many["copied"] - few["copied"] < (100 + 8) * STEP_BYTES  # once; and snapshots, before the copy was whole
     assert many["moved"] - few["moved"] < 100 * 8192
 
 

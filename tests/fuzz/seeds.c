@@ -268,7 +268,7 @@ write_pairs(const char *directory)
     struct psi_mark marks[2] = {{1, 5}, {2, 6}};
     const struct psi_pair pair = {.server = 1, .lanes = 2, .life = 7, .address = "tcp://h:1"};
     const struct psi_change change = {
-        .version = 3, .updates = 3, .gradients = 2, .in = {.word = {3}}};
+        .version = 3, .updates = 3, .gradients = 2, .in = {.word = {3}}, .in_parts = true};
     const struct psi_snapshot snapshot = {.version = 3,
                                           .updates = 3,
                                           .ready = true,

@@ -521,6 +521,7 @@ start_lane(struct job *job, uint32_t server, uint32_t index, bool is_standby)
         .kernel = psi_kernel_level_best(),
         .checksum = job->plan.checksum,
         .lends = host->node->host != 0,
+        .lends_state = job->plan.replicas > 0,
         .disk = job->saves != NULL ? saves_lane(job->saves, host->node) : NULL,
         .source = resume_source(job->resume),
         .snapshot_bytes = job->plan.snapshot_bytes,

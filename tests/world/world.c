@@ -313,6 +313,21 @@ world_unlisten(struct psi_env *env, struct psi_listener *listener)
     world->listener_events = NULL;
 }
 
+/* Whoever is near reads what was sent: nothing has to be mapped for that. */
+static void
+world_lend(struct psi_env *env, const struct psi_segment *segment)
+{
+    (void)segment;
+    ((struct world *)env)->lent_segments++;
+}
+
+static void
+world_take_back(struct psi_env *env, const struct psi_segment *segment)
+{
+    (void)segment;
+    psi_assert(((struct world *)env)->lent_segments-- > 0);
+}
+
 static psd_status
 world_find_master(struct psi_env *env, struct psi_master_told *told_p, struct psd_error *err)
 {
@@ -331,6 +346,8 @@ static const struct psi_env_ops env_ops = {
     .connect = world_connect,
     .listen = world_listen,
     .unlisten = world_unlisten,
+    .lend = world_lend,
+    .take_back = world_take_back,
     .find_master = world_find_master,
 };
 

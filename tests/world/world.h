@@ -90,7 +90,8 @@ struct world {
     bool unreachable;            /* connects fail */
     struct psi_master_told told; /* where the master is said to be ... */
     const char *untrue;          /* ... which is not believed, and why; NULL: it is */
-    bool near;    /* who connects, and who is at test://near, shares memory with the core */
+    bool near; /* who connects, and who is at test://near, shares memory with the core */
+    unsigned lent_segments;
     bool records; /* keeps what the core sends, and ended connections to look at */
     const struct psi_listener_events *listener_events;
     void *listener_owner;

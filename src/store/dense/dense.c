@@ -41,8 +41,10 @@ struct dense {
 static struct table_extent
 extent_of(const struct store_layout *layout)
 {
-    return (struct table_extent){
-        .elements = layout->elements, .chunks = layout->chunks, .retain = layout->retain};
+    return (struct table_extent){.elements = layout->elements,
+                                 .chunks = layout->chunks,
+                                 .retain = layout->retain,
+                                 .copied = layout->copied};
 }
 
 static uint64_t
@@ -80,6 +82,7 @@ dense_create(const struct store_layout *layout, struct store **store_p, struct p
     }
     dense->store.bytes = dense_bytes(layout);
     dense->store.values = dense->memory.values.base != NULL ? &dense->memory.values : NULL;
+    dense->store.state = dense->memory.state.base != NULL ? &dense->memory.state : NULL;
     *store_p = &dense->store;
     return PSD_OK;
 }

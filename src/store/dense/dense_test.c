@@ -37,6 +37,7 @@ create(struct psi_spec *spec, psd_dtype dtype, psd_rule rule, bool retain)
                                         .chunks = CHUNKS,
                                         .elements = PSD_CHUNK_ELEMENTS + LAST,
                                         .retain = retain,
+                                        .copied = true, /* where values are shared */
                                         .level = psi_kernel_level_best()};
     struct store *store = NULL;
 
@@ -44,6 +45,7 @@ create(struct psi_spec *spec, psd_dtype dtype, psd_rule rule, bool retain)
     assert_int_equal(store_dense.create(&layout, &store, NULL), PSD_OK);
     assert_int_equal(store->bytes, store_dense.bytes(&layout));
     assert_null(store->values); /* nobody asked for it */
+    assert_null(store->state);
     store->ops->place(store, 0, 0);
     store->ops->place(store, 1, 2);
     assert_true(store->ops->prepare(store, 0) > store->ops->prepare(store, 1));
@@ -92,6 +94,52 @@ test_a_chunk_has_its_size(void **state)
     assert_int_equal(store->ops->part(store, 1, PSI_PART_STATE, 0).bytes, 0); /* sgd has none */
     assert_null(store->ops->part(store, 1, 255, 0).base);
     store->ops->destroy(store);
+}
+
+static bool
+is_in(const struct psi_segment *segment, struct store_piece piece)
+{
+    return segment != NULL && piece.bytes > 0 && piece.base >= segment->base &&
+           piece.base + piece.bytes <= segment->base + segment->bytes;
+}
+
+/* If this fails, a copy on this host is sent what it could read where it is; or workers may map state that they
+ * have no use for. */
+static void
+test_segments_have_what_others_read(void **state)
+{
+    const struct psd_rule_args rule = {.struct_size = sizeof(rule), .rule = PSD_RULE_ADAM};
+    const struct psd_table_args args = {.struct_size = sizeof(args),
+                                        .name = "w",
+                                        .dtype = PSD_F16,
+                                        .dims = 1,
+                                        .shape = {PSD_CHUNK_ELEMENTS},
+                                        .rule = &rule};
+    struct store_layout layout = {.chunks = 1,
+                                  .elements = PSD_CHUNK_ELEMENTS,
+                                  .shared = true,
+                                  .level = psi_kernel_level_best()};
+    struct psi_spec spec;
+
+    (void)state;
+    assert_int_equal(psi_spec_init(&spec, &args, 2, NULL), PSD_OK);
+    layout.spec = &spec;
+    for (unsigned i = 0; i < 2; i++) {
+        struct store *store = NULL;
+
+        layout.copied = i == 1;
+        assert_int_equal(store_dense.create(&layout, &store, NULL), PSD_OK);
+        assert_int_equal(store->bytes, store_dense.bytes(&layout));
+        store->ops->place(store, 0, 0);
+        (void)store->ops->prepare(store, 0);
+        for (unsigned part = 0; part < PSI_PARTS_MAX; part++) {
+            const struct store_piece piece = store->ops->part(store, 0, part, 0);
+
+            assert_int_equal(is_in(store->values, piece), part == PSI_PART_VALUE);
+            assert_int_equal(is_in(store->state, piece), layout.copied && part != PSI_PART_VALUE);
+        }
+        store->ops->destroy(store);
+    }
 }
 
 /* If this fails, an update changes another chunk, or the version that was to be kept. */
@@ -156,6 +204,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_chunk_has_its_size),
+        cmocka_unit_test(test_segments_have_what_others_read),
         cmocka_unit_test(test_an_update_changes_its_buffer_alone),
         cmocka_unit_test(test_what_is_not_finite_is_named),
         cmocka_unit_test(test_a_loaded_value_is_what_rules_work_on),

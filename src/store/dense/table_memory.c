@@ -88,7 +88,14 @@ table_memory_init(struct table_memory *memory, const struct psi_spec *spec,
     /* Without a segment, for want of descriptors perhaps, values are copied:
      * that is only slower. */
     shared = shared && values > 0 && psi_segment_create(&memory->values, values, NULL) == PSD_OK;
-    status = map_private(memory, shared ? others : values + others, err);
+    if (shared && extent->copied && others > 0 &&
+        psi_segment_create(&memory->state, others, NULL) == PSD_OK) {
+        memory->base = memory->state.base;
+        memory->bytes = others;
+        status = PSD_OK;
+    } else {
+        status = map_private(memory, shared ? others : values + others, err);
+    }
     if (status != PSD_OK) {
         table_memory_fini(memory);
         return status;
@@ -100,10 +107,11 @@ table_memory_init(struct table_memory *memory, const struct psi_spec *spec,
 void
 table_memory_fini(struct table_memory *memory)
 {
-    if (memory->base != NULL) {
+    if (memory->base != NULL && memory->state.base == NULL) {
         munmap(memory->base, memory->bytes);
-        memory->base = NULL;
     }
+    memory->base = NULL;
+    psi_segment_destroy(&memory->state);
     psi_segment_destroy(&memory->values);
 }
 

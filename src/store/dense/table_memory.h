@@ -3,7 +3,8 @@
  * state.
  *
  * Made when the table is opened and gone when it is dropped; nothing moves in between. Values may
- * lie in a segment of their own, for workers on this host to read. The pages are touched by the
+ * lie in a segment of their own, for workers on this host to read, and everything else in another, for a
+ * copy of the lane on this host. The pages are touched by the
  * first writes in table_memory_prepare(), piece by piece, so that a large table does not stop the
  * lane's heartbeats.
  *
@@ -28,7 +29,8 @@ struct chunk_memory {
 struct table_memory {
     struct psi_segment values; /* shared: what workers on this host read; else none */
     uint64_t values_used;
-    uint8_t *base; /* everything else */
+    struct psi_segment state; /* shared: everything else; or none */
+    uint8_t *base;            /* everything else, there or not */
     uint64_t bytes;
     uint64_t used;
     uint64_t bytes_in_all;
@@ -39,12 +41,13 @@ struct table_extent {
     uint64_t elements;
     uint64_t chunks;
     bool retain; /* two values of each chunk */
+    bool copied; /* where values are shared, everything else is, too */
 };
 
 /* Bytes that it needs. */
 uint64_t table_memory_bytes(const struct psi_spec *spec, const struct table_extent *extent);
 
-/* Maps that much, the values as a segment if they are to be shared and there is one to be had.
+/* Maps that much, as segments what is to be shared, if they are to be had.
  * PSD_ERR_NO_MEMORY when the system refuses. */
 psd_status table_memory_init(struct table_memory *memory, const struct psi_spec *spec,
                              const struct table_extent *extent, bool shared, struct psd_error *err);
