@@ -461,6 +461,12 @@ lane_share_cores(struct lane *lane)
 }
 
 bool
+lane_has_company(const struct lane *lane)
+{
+    return lane->pair != NULL || lane->mirror != NULL;
+}
+
+bool
 lane_has_joined(const struct lane *lane)
 {
     return lane->joined;

@@ -243,6 +243,7 @@ limit_of(unsigned type)
     case 46:
     case 47:
     case 77:
+    case 78:
     case 50:
     case 52:
     case 65:

@@ -52,6 +52,9 @@ void psi_loop_wake(struct psi_loop *loop);
 void psi_loop_hold_bells(struct psi_loop *loop);
 void psi_loop_ring_bells(struct psi_loop *loop);
 
+/* Whether it looks for what comes next (spin_us) before it sleeps; at first it does. The owner only. */
+void psi_loop_look_first(struct psi_loop *loop, bool looks);
+
 /* From now on large copies to and from peers on this host are made with this crew's help. It outlives
  * the loop's connections. The owner only. */
 void psi_loop_take_crew(struct psi_loop *loop, struct psi_crew *crew);

@@ -313,11 +313,17 @@ sleep_and_learn(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *re
     return status;
 }
 
+void
+psi_loop_look_first(struct psi_loop *loop, bool looks)
+{
+    loop->sleeps_at_once = !looks;
+}
+
 psd_status
 psi_loop_wait(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *ready,
               struct psd_error *err)
 {
-    const bool looks = loop->config.spin_us > 0 &&
+    const bool looks = loop->config.spin_us > 0 && !loop->sleeps_at_once &&
                        atomic_load_explicit(&loop->misses, memory_order_relaxed) < MISSES_MAX;
     psd_status status = PSD_PENDING;
 
