@@ -79,9 +79,9 @@ struct process {
     _Atomic int bad_code;     /* of the first lane that ended badly */
     _Atomic int stop_code;    /* != 0: lanes, stop; a signal's exit code */
     const char *_Atomic stop_text;
-    int signal;     /* that has come; 0: none */
-    bool may_leave; /* servers come and go in this job */
-    _Atomic bool shares_cores;  /* no core is left for lanes alone */
+    int signal;                /* that has come; 0: none */
+    bool may_leave;            /* servers come and go in this job */
+    _Atomic bool shares_cores; /* no core is left for lanes alone */
     struct psi_address master;
     bool master_found;      /* false: a name that nobody knows yet */
     uint32_t strangers_max; /* of each lane */
@@ -139,7 +139,8 @@ settle_down(struct lane_thread *self)
         lane_share_cores(self->lane);
         psi_cores_keep_to_share((uint32_t)(self - process->lane) % process->lanes, process->lanes);
     }
-    psi_loop_look_first(self->loop, !(lane_has_company(self->lane) && atomic_load(&process->shares_cores)));
+    psi_loop_look_first(self->loop,
+                        !(lane_has_company(self->lane) && atomic_load(&process->shares_cores)));
 }
 
 /* From now on workers know it by another name. */

@@ -122,7 +122,7 @@ struct psi_loop {
     _Atomic uint32_t ring_count;
     _Atomic(struct psi_loop_ring *) *rings; /* conns_max of them; the first ring_count are used */
     _Atomic uint32_t misses;                /* any thread: looks in a row that found nothing */
-    bool sleeps_at_once; /* psi_loop_look_first() */
+    bool sleeps_at_once;                    /* psi_loop_look_first() */
     struct psi_lookup *lookups;             /* names that are being looked up */
     bool holds_bells;                       /* psi_loop_hold_bells() */
     bool owes_bells;                        /* and a connection may have one to ring */
