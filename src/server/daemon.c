@@ -126,7 +126,8 @@ linger(struct lane_thread *self)
  * With a worker here for every core, no core is left for lanes alone. Threads that look before they
  * sleep seem busy to the scheduler, so it would leave two lanes on one core for long: from now on,
  * and for good, each lane keeps to its share of the cores, and tells its copy of many changes at once. With
- * fewer workers it is better to roam.
+ * fewer workers it is better to roam. Nor does a lane look for what cannot come soon: it would keep its copy, or
+ * its owner, from that core.
  */
 static void
 settle_down(struct lane_thread *self)
@@ -140,7 +141,7 @@ settle_down(struct lane_thread *self)
         psi_cores_keep_to_share((uint32_t)(self - process->lane) % process->lanes, process->lanes);
     }
     psi_loop_look_first(self->loop,
-                        !(lane_has_company(self->lane) && atomic_load(&process->shares_cores)));
+                        !(lane_waits_long(self->lane) && atomic_load(&process->shares_cores)));
 }
 
 /* From now on workers know it by another name. */

@@ -21,6 +21,8 @@ enum {
     FAREWELL_MS = 500,       /* for the last frame to the master */
     WAITING_FIRST_MS = 2000, /* without a master, before a line about it */
     WAITING_MS = 10000,      /* and between two of them */
+    MUCH_BYTES = 1 << 20,    /* no copy has done with them while somebody looks (spin_us) ... */
+    MUCH = 8,                /* ... or such a part of the room for sums, where that was set */
 };
 
 void
@@ -461,9 +463,12 @@ lane_share_cores(struct lane *lane)
 }
 
 bool
-lane_has_company(const struct lane *lane)
+lane_waits_long(const struct lane *lane)
 {
-    return lane->pair != NULL || lane->mirror != NULL;
+    const uint64_t much = lane->config.copy_bytes > 0 ? lane->config.copy_bytes / MUCH : MUCH_BYTES;
+
+    return (lane->pair != NULL && lane->pair->bytes + lane->pair->lent_bytes >= much) ||
+           (lane->mirror != NULL && lane->mirror->burst_bytes >= much);
 }
 
 bool

@@ -55,8 +55,8 @@ void lane_hang_up(struct lane *lane);
  * from us for each: it is told of many together. */
 void lane_share_cores(struct lane *lane);
 
-/* Is it a copy, or has it one? */
-bool lane_has_company(const struct lane *lane);
+/* Has its copy so much to do, or is it a copy that had so much to do, that nothing comes soon? */
+bool lane_waits_long(const struct lane *lane);
 
 /* A signal: tells the master and ends. */
 void lane_stop(struct lane *lane, int exit_code, const char *reason);

@@ -188,6 +188,18 @@ mirror_session_gone(const struct session *session)
     }
 }
 
+/* All of this turn at once. */
+static void
+acknowledge_all(struct lane *lane)
+{
+    if (lane->mirror->ack_due) {
+        lane->mirror->ack_due = false;
+        lane->mirror->unacked_bytes = 0;
+        acknowledge(lane, PSD_OK, "");
+        psi_fail_point(server_copy_acked);
+    }
+}
+
 /* What is on loan stays where it is until it has been applied. */
 psd_status
 mirror_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err)
@@ -207,14 +219,17 @@ mirror_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *
     return PSD_OK;
 }
 
-/* The owner has room for so much, and closes no round while that is full. */
+/* The owner has room for so much, and closes no round while that is full. What it lends of a chunk beside its
+ * values takes no room. */
 static void
-acknowledge_early(struct lane *lane, size_t bytes)
+acknowledge_early(struct lane *lane, const struct psi_frame *frame, size_t bytes)
 {
-    lane->mirror->unacked_bytes += bytes;
+    if (frame->type != PSI_FRAME_REPLICATE_PART || frame->step == PSI_PART_VALUE) {
+        lane->mirror->unacked_bytes += bytes;
+    }
     if (lane->mirror->unacked_bytes >= ACK_BYTES) {
         lane->mirror->ack_due = true;
-        mirror_tick(lane);
+        acknowledge_all(lane);
     }
 }
 
@@ -248,7 +263,8 @@ hear(struct session *session, const void *payload, size_t bytes, struct psd_erro
     mirror->ack_due = true;
     lane->kept = frame->incarnation;
     lane->copied_view = frame->view;
-    acknowledge_early(lane, bytes);
+    mirror->turn_bytes += bytes;
+    acknowledge_early(lane, frame, bytes);
     return PSD_OK;
 }
 
@@ -295,14 +311,14 @@ mirror_tell(const struct lane *lane, const struct psi_welcome *welcome)
     }
 }
 
-/* All of this turn at once. */
 void
 mirror_tick(struct lane *lane)
 {
-    if (lane->mirror->ack_due) {
-        lane->mirror->ack_due = false;
-        lane->mirror->unacked_bytes = 0;
-        acknowledge(lane, PSD_OK, "");
-        psi_fail_point(server_copy_acked);
+    struct mirror *mirror = lane->mirror;
+
+    if (mirror->turn_bytes > 0) {
+        mirror->burst_bytes = mirror->turn_bytes;
+        mirror->turn_bytes = 0;
     }
+    acknowledge_all(lane);
 }

@@ -61,7 +61,7 @@ lend(struct lane *lane, const struct chunk *chunk, unsigned part)
     parcel->frame.chunk = chunk->index;
     parcel->frame.step = part;
     pair_enqueue(lane, parcel);
-    lane->pair->gathered += piece.bytes;
+    lane->pair->gathered += part == PSI_PART_VALUE ? piece.bytes : 0; /* as of a sum */
     return true;
 }
 
@@ -100,6 +100,7 @@ keep(struct pair *pair, struct parcel *parcel)
     parcel->kept = kept;
     parcel->body = kept;
     parcel->is_lent = false;
+    pair->lent_bytes -= parcel->bytes;
     pair->bytes += parcel->bytes;
     return true;
 }
@@ -112,6 +113,7 @@ pair_keep_parts(struct lane *lane, const struct table *table)
     for (struct parcel *parcel = pair->first; parcel != NULL; parcel = parcel->next) {
         if (parcel->is_lent && parcel->frame.table == table->id && !keep(pair, parcel)) {
             pair_break(lane, "no memory to tell it of table %s", table->spec.name);
+            pair->lent_bytes -= parcel->bytes;
             parcel->bytes = 0; /* there is nothing to be read any more */
             parcel->is_lent = false;
         }

@@ -56,10 +56,10 @@ sent(void *owner, uint64_t cookie)
 }
 
 /* What is lent takes no memory of its own. */
-static size_t
-bytes_of(const struct parcel *parcel)
+static uint64_t *
+bytes_with(struct pair *pair, const struct parcel *parcel)
 {
-    return parcel->is_lent ? 0 : parcel->bytes;
+    return parcel->is_lent ? &pair->lent_bytes : &pair->bytes;
 }
 
 uint64_t
@@ -78,7 +78,7 @@ pair_enqueue(struct lane *lane, struct parcel *parcel)
     if (pair->unsent == NULL) {
         pair->unsent = parcel;
     }
-    pair->bytes += bytes_of(parcel);
+    *bytes_with(pair, parcel) += parcel->bytes;
     psi_fail_point(server_pair_parcel_queued);
     return pair->last;
 }
@@ -144,7 +144,7 @@ pair_take_acked(struct pair *pair)
     if (pair->unsent == parcel) {
         pair->unsent = parcel->next;
     }
-    pair->bytes -= bytes_of(parcel);
+    *bytes_with(pair, parcel) -= parcel->bytes;
     if (parcel->in_slot) {
         parcel_slot_give(pair, parcel);
     }
@@ -163,4 +163,5 @@ pair_empty(struct pair *pair)
     pair->end = &pair->first;
     pair->unsent = NULL;
     pair->bytes = 0;
+    pair->lent_bytes = 0;
 }

@@ -99,7 +99,8 @@ struct pair {
     uint64_t told_alone;   /* up to this one they were told of without the copy */
     uint64_t view;         /* this one has the view of the lane ... */
     bool view_comes;       /* ... or it is just being taken */
-    uint64_t bytes;        /* of all parcels that are not lent */
+    uint64_t bytes;        /* of all parcels that are not lent ... */
+    uint64_t lent_bytes;   /* ... and of those that are */
     uint64_t rows_max;     /* the largest change of rows that it was told of, of these */
     uint64_t gathered;     /* ... of changes that came since parcels were last sent */
     struct sum_slots slots;
@@ -144,6 +145,8 @@ struct mirror {
     uint64_t applied;        /* number of the last parcel */
     bool ack_due;
     uint64_t unacked_bytes; /* of parcels since the last word to the owner */
+    uint64_t turn_bytes;    /* of parcels that have come in this turn ... */
+    uint64_t burst_bytes;   /* ... and in the last one in which any came */
     bool is_eligible;       /* the owner says that nothing is missing ... */
     bool is_given;          /* ... and has given it the place: it takes it with the next tick */
     bool is_broken;         /* something was not applied: no more is */
