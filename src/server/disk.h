@@ -42,6 +42,7 @@ struct lane_disk_rows {
 /* What became of what was begun last. */
 struct lane_disk_news {
     bool is_prepared; /* all the memory that there will be */
+    bool has_room;    /* of that, some for a piece is left */
     uint64_t written; /* bytes that need no memory any more */
     bool failed;      /* because: */
     char text[256];

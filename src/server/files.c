@@ -570,6 +570,7 @@ files_look(void *self, struct lane_disk_news *news_p)
 
     pthread_mutex_lock(&files->mutex);
     *news_p = files->news;
+    news_p->has_room = files->copies.ready != NULL;
     pthread_mutex_unlock(&files->mutex);
 }
 

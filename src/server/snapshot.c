@@ -24,11 +24,13 @@
 #include "server/snapshot_state.h"
 
 enum {
-    LEISURE_BYTES = 16 << 20, /* so much waits for the disk at most, unless rounds press */
-    TURN_BYTES = 1 << 20,     /* copied per turn of the loop ... */
-    ROWS_BYTES = 128 << 10,   /* ... of rows, which lie here and there */
-    WAIT_MS = 10000,          /* rounds wait no longer for a disk that takes nothing */
-    HANGS_MS = 600000,        /* and nobody does */
+    LEISURE_BYTES =
+        16
+        << 20, /* so much waits for the disk at most, unless rounds press or there is room anyway */
+    TURN_BYTES = 1 << 20,   /* copied per turn of the loop ... */
+    ROWS_BYTES = 128 << 10, /* ... of rows, which lie here and there */
+    WAIT_MS = 10000,        /* rounds wait no longer for a disk that takes nothing */
+    HANGS_MS = 600000,      /* and nobody does */
 };
 
 static const struct lane_disk *
@@ -436,20 +438,22 @@ has_ready(struct snapshot *snapshot)
             snapshot->ready->clock.committed == snapshot->ready->clock.version);
 }
 
-/* ... while so much waits for the disk? */
+/* ... while so much waits for the disk? Where memory is there, what is copied now is not copied when a round waits
+ * for it. */
 static bool
-has_time(struct snapshot *snapshot, uint64_t waiting)
+has_time(struct snapshot *snapshot, const struct lane_disk_news *news, uint64_t waiting)
 {
-    return !snapshot->failed && waiting < LEISURE_BYTES && has_ready(snapshot) &&
+    return !snapshot->failed && (waiting < LEISURE_BYTES || news->has_room) &&
+           has_ready(snapshot) &&
            (waiting == 0 || waiting + chunk_bytes(snapshot->ready) <= snapshot->room);
 }
 
 static void
-hand_over_at_leisure(struct lane *lane, uint64_t waiting)
+hand_over_at_leisure(struct lane *lane, const struct lane_disk_news *news, uint64_t waiting)
 {
     size_t done = 0;
 
-    while (done < TURN_BYTES && has_time(lane->snapshot, waiting + done)) {
+    while (done < TURN_BYTES && has_time(lane->snapshot, news, waiting + done)) {
         struct chunk *chunk = lane->snapshot->ready;
 
         done += is_sparse(chunk) ? TURN_BYTES : chunk_bytes(chunk);
@@ -528,7 +532,7 @@ snapshot_tick(struct lane *lane, uint64_t now_ns)
     if (alone_may_begin(lane)) {
         make_alone_ready(lane);
     }
-    hand_over_at_leisure(lane, waiting);
+    hand_over_at_leisure(lane, &news, waiting);
     if (snapshot->left == 0 && !snapshot->finished && !snapshot->failed) {
         snapshot->finished = true;
         disk_of(lane)->finish(disk_of(lane)->self);
@@ -554,5 +558,5 @@ snapshot_wants_a_turn(const struct lane *lane)
     disk_of(lane)->look(disk_of(lane)->self, &news);
     return (snapshot->left == 0 && !snapshot->finished) || news.failed || alone_may_begin(lane) ||
            (news.done && !snapshot->told && psi_master_link_is_up(&lane->master)) ||
-           has_time(snapshot, snapshot->given - news.written);
+           has_time(snapshot, &news, snapshot->given - news.written);
 }
