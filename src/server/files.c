@@ -14,6 +14,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/copy_aside.h"
 #include "server/files_state.h"
 
 enum {
@@ -148,7 +149,7 @@ files_write(void *self, enum psi_checkpoint_kind kind, uint64_t at, const void *
     pthread_mutex_unlock(&files->mutex);
     copy = copy != NULL ? copy : copy_make(made_bytes, false);
     if (copy != NULL) {
-        memcpy(copy_memory(copy), data, bytes);
+        psi_copy_aside(copy_memory(copy), data, bytes);
     }
     pthread_mutex_lock(&files->mutex);
     if (piece != NULL && copy != NULL && !files->over) {

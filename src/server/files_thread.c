@@ -17,12 +17,9 @@
 #include "base/fail.h"
 #include "server/files_state.h"
 
-enum {
-    NICE = 10, /* the lane, which trains, goes first where cores are few ... */
-    REST =
-        2, /* ... and this thread rests so much longer than it has computed: no step is much slower */
-    REST_MAX_NS = 20000000,
-};
+/* The lane, which trains, goes first where cores are few; and no step is much slower because of this thread, which rests so
+ * many times as long as it has computed: longest while the lane makes copies. */
+enum { NICE = 10, REST = 2, REST_MORE = 20, REST_MAX_NS = 20000000 };
 
 void
 files_free_piece(struct lane_files *files, struct piece *piece)
@@ -286,7 +283,9 @@ free_idle(struct lane_files *files, struct copy *copy)
 static void
 rest(struct lane_files *files, uint64_t computed_ns)
 {
-    const uint64_t rest_ns = REST * computed_ns < REST_MAX_NS ? REST * computed_ns : REST_MAX_NS;
+    const bool copies_come = files->order.token != 0 && !files->finish;
+    const uint64_t wanted_ns = (copies_come ? REST_MORE : REST) * computed_ns;
+    const uint64_t rest_ns = wanted_ns < REST_MAX_NS ? wanted_ns : REST_MAX_NS;
 
     if (files->copies.used_bytes <= files->copies.room / 2) {
         leave(files);
