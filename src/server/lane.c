@@ -470,7 +470,7 @@ lane_waits_long(const struct lane *lane)
 {
     const uint64_t much = lane->config.copy_bytes > 0 ? lane->config.copy_bytes / MUCH : MUCH_BYTES;
 
-    return (lane->pair != NULL && lane->pair->bytes + lane->pair->lent_bytes >= much) ||
+    return (lane->pair != NULL && lane->pair->burst_bytes >= much) ||
            (lane->mirror != NULL && lane->mirror->burst_bytes >= much);
 }
 

@@ -55,7 +55,7 @@ void lane_hang_up(struct lane *lane);
  * from us for each: it is told of many together. */
 void lane_share_cores(struct lane *lane);
 
-/* Has its copy so much to do, or is it a copy that had so much to do, that nothing comes soon? */
+/* It has a copy, or is one, and in the last round that one had so much to do that nothing came soon. */
 bool lane_waits_long(const struct lane *lane);
 
 /* A signal: tells the master and ends. */

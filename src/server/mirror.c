@@ -219,14 +219,11 @@ mirror_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *
     return PSD_OK;
 }
 
-/* The owner has room for so much, and closes no round while that is full. What it lends of a chunk beside its
- * values takes no room. */
+/* The owner has room for so much, and closes no round while that is full. */
 static void
-acknowledge_early(struct lane *lane, const struct psi_frame *frame, size_t bytes)
+acknowledge_early(struct lane *lane, size_t bytes)
 {
-    if (frame->type != PSI_FRAME_REPLICATE_PART || frame->step == PSI_PART_VALUE) {
-        lane->mirror->unacked_bytes += bytes;
-    }
+    lane->mirror->unacked_bytes += bytes;
     if (lane->mirror->unacked_bytes >= ACK_BYTES) {
         lane->mirror->ack_due = true;
         acknowledge_all(lane);
@@ -264,7 +261,7 @@ hear(struct session *session, const void *payload, size_t bytes, struct psd_erro
     lane->kept = frame->incarnation;
     lane->copied_view = frame->view;
     mirror->turn_bytes += bytes;
-    acknowledge_early(lane, frame, bytes);
+    acknowledge_early(lane, bytes);
     return PSD_OK;
 }
 

@@ -15,8 +15,11 @@
 
 #include "server/state.h"
 
-/* May a peer on this host read all parts where they are, and are none of them so small that they would be
- * sent along with their frames? */
+enum {
+    SMALL_SHARE = 128
+}; /* of the room for sums: what is smaller is not worth frames of its own */
+
+/* May a peer on this host read all parts where they are, and are all of them large? */
 static bool
 has_lent_parts(const struct pair *pair, const struct chunk *chunk)
 {
@@ -26,7 +29,7 @@ has_lent_parts(const struct pair *pair, const struct chunk *chunk)
         const size_t bytes = chunk_part(chunk, part).bytes;
         const struct psi_segment *segment = part == PSI_PART_VALUE ? store->values : store->state;
 
-        if (bytes > 0 && (segment == NULL || pair_is_small(pair, bytes))) {
+        if (bytes > 0 && (segment == NULL || bytes <= pair->slots.bytes / SMALL_SHARE)) {
             return false;
         }
     }
@@ -61,7 +64,7 @@ lend(struct lane *lane, const struct chunk *chunk, unsigned part)
     parcel->frame.chunk = chunk->index;
     parcel->frame.step = part;
     pair_enqueue(lane, parcel);
-    lane->pair->gathered += part == PSI_PART_VALUE ? piece.bytes : 0; /* as of a sum */
+    lane->pair->gathered += piece.bytes;
     return true;
 }
 

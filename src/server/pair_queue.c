@@ -67,6 +67,9 @@ pair_enqueue(struct lane *lane, struct parcel *parcel)
 {
     struct pair *pair = lane->pair;
 
+    if (pair->first == NULL) {
+        pair->burst_bytes = 0;
+    }
     if (pair->first == NULL && pair->is_met) {
         pair->heard_ns = psi_now_ns(lane->env); /* from now on it is waited for */
     }
@@ -79,6 +82,9 @@ pair_enqueue(struct lane *lane, struct parcel *parcel)
         pair->unsent = parcel;
     }
     *bytes_with(pair, parcel) += parcel->bytes;
+    if (pair->bytes + pair->lent_bytes > pair->burst_bytes) {
+        pair->burst_bytes = pair->bytes + pair->lent_bytes;
+    }
     psi_fail_point(server_pair_parcel_queued);
     return pair->last;
 }

@@ -63,24 +63,13 @@ slot_bytes(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-static bool
-is_small(const struct sum_slots *slots, size_t bytes)
-{
-    return bytes <= slots->bytes / SMALL_PART;
-}
-
-bool
-pair_is_small(const struct pair *pair, size_t bytes)
-{
-    return is_small(&pair->slots, bytes);
-}
-
 /* Small ones, those that are larger than all there is, and all if there was no memory are kept for
  * themselves. */
 static bool
 has_slot(const struct sum_slots *slots, size_t bytes)
 {
-    return base_of(slots) != NULL && !is_small(slots, bytes) && slot_bytes(bytes) <= slots->bytes;
+    return base_of(slots) != NULL && bytes > slots->bytes / SMALL_PART &&
+           slot_bytes(bytes) <= slots->bytes;
 }
 
 /* Where a slot of that size can begin; SIZE_MAX: nowhere. */

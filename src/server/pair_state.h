@@ -100,7 +100,8 @@ struct pair {
     uint64_t view;         /* this one has the view of the lane ... */
     bool view_comes;       /* ... or it is just being taken */
     uint64_t bytes;        /* of all parcels that are not lent ... */
-    uint64_t lent_bytes;   /* ... and of those that are */
+    uint64_t lent_bytes;   /* ... and of those that are ... */
+    uint64_t burst_bytes;  /* ... and of both, at most, since the copy last lacked nothing */
     uint64_t rows_max;     /* the largest change of rows that it was told of, of these */
     uint64_t gathered;     /* ... of changes that came since parcels were last sent */
     struct sum_slots slots;
@@ -180,7 +181,6 @@ void pair_slots_fini(struct lane *lane); /* nothing borrows them any more */
  * is kept for itself. NULL: no memory. */
 struct parcel *parcel_in_slot(struct pair *pair, uint8_t type, size_t bytes);
 void parcel_slot_give(struct pair *pair, const struct parcel *parcel); /* oldest first */
-bool pair_is_small(const struct pair *pair, size_t bytes); /* copied on its way in any case */
 
 /* The round of the chunk is full. True: it has to wait for room for its sum, and closes then. */
 bool pair_slots_wait(struct pair *pair, struct chunk *chunk);
