@@ -251,6 +251,37 @@ test_a_table_that_goes_leaves_what_it_lent(void **state)
     stop(&two);
 }
 
+/* If this fails, a lane looks for what its copy cannot say soon, on the core that the copy needs; or small rounds
+ * take longer, because both sleep between them. */
+static void
+test_large_rounds_are_worth_sleeping(void **state)
+{
+    const uint64_t room[] = {8 * BYTES, 128 * BYTES};
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        struct lane_bed *owner = lane_bed_start_surviving(2);
+        struct two two;
+
+        may_lend(owner);
+        owner->lane->config.copy_bytes = room[i];
+        two = pair_up(owner);
+        two.copy->lane->config.copy_bytes = room[i];
+        be_near(&two);
+        settle(&two);
+        open_momentum(owner);
+        settle(&two);
+        for (uint64_t step = 0; step < 2; step++) {
+            push_both(owner, step);
+            assert_int_equal(lane_waits_long(owner->lane), i == 0);
+            settle(&two);
+            assert_int_equal(lane_waits_long(owner->lane), i == 0);
+            assert_int_equal(lane_waits_long(two.copy->lane), i == 0);
+        }
+        stop(&two);
+    }
+}
+
 /* Says it in the owner's place: is the copy still one? */
 static bool
 takes(struct two *two, struct psi_frame frame, const void *payload, size_t bytes)
@@ -312,6 +343,7 @@ main(void)
         cmocka_unit_test(test_parts_outlive_the_line),
         cmocka_unit_test(test_a_joining_chunk_is_not_lent),
         cmocka_unit_test(test_a_table_that_goes_leaves_what_it_lent),
+        cmocka_unit_test(test_large_rounds_are_worth_sleeping),
         cmocka_unit_test(test_parts_that_do_not_fit_are_refused),
     };
 

@@ -313,7 +313,7 @@ mirror_tick(struct lane *lane)
 {
     struct mirror *mirror = lane->mirror;
 
-    if (mirror->turn_bytes > 0) {
+    if (mirror->turn_bytes > 0 && mirror->parts.chunk == NULL) { /* else the change comes yet */
         mirror->burst_bytes = mirror->turn_bytes;
         mirror->turn_bytes = 0;
     }

@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "base/monotonic.h"
 #include "transport/conformance_bed.h"
 #include "transport/stream/shm_hand.h"
 
@@ -237,6 +238,23 @@ test_sleeps_when_a_neighbour_works_on_its_core(void **state)
     leave(bed, &hand);
 }
 
+/* If this fails, a lane looks for what cannot come soon, on a core that others need for it. */
+static void
+test_sleeps_at_once_if_it_is_told_to(void **state)
+{
+    struct hand hand;
+    struct bed *bed = hand_in_bed(&hand, LOOK_US);
+    struct psi_loop_ready ready;
+    const uint64_t began_ns = psi_monotonic_ns();
+
+    (void)state;
+    psi_loop_look_first(bed->server, false);
+    assert_int_equal(psi_loop_wait(bed->server, 1, &ready, NULL), PSD_OK);
+    assert_int_equal(ready.count, 0);
+    assert_true(psi_monotonic_ns() - began_ns < PATIENCE_MS * UINT64_C(1000000));
+    leave(bed, &hand);
+}
+
 int
 main(void)
 {
@@ -245,6 +263,7 @@ main(void)
         cmocka_unit_test(test_a_copy_wakes_at_once_but_on_our_core),
         cmocka_unit_test(test_woken_for_what_is_shown),
         cmocka_unit_test(test_sleeps_when_a_neighbour_works_on_its_core),
+        cmocka_unit_test(test_sleeps_at_once_if_it_is_told_to),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
