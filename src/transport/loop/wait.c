@@ -3,8 +3,8 @@
  *
  * To be woken costs a sleeper tens of microseconds, so a thread looks first: at the rings of its
  * neighbours and at the epoll set, giving its core to whoever else is ready to run. It sleeps at
- * once when a neighbour is at work on its core; or when looking has not paid several times in a
- * row, until it is woken so soon that it would have paid.
+ * once when a neighbour is at work on its core; when its owner knows that nothing comes soon; or when looking has
+ * not paid several times in a row, until it is woken so soon that it would have paid.
  *
  * A neighbour that writes into a ring wakes us only if we say that we sleep (bell). We say so first
  * and then look once more; it writes first and then looks whether we sleep: one of the two notices.
