@@ -132,7 +132,7 @@ linger(struct lane_thread *self)
 static void
 settle_down(struct lane_thread *self)
 {
-    const struct process *process = self->process;
+    struct process *process = self->process;
 
     if (!self->settled && psi_loop_neighbours(self->loop) >= process->cores) {
         self->settled = true;
