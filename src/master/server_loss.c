@@ -118,9 +118,8 @@ tell_what_saves(const struct master *master, const struct member *lane, const ch
                 char *text_p, size_t size)
 {
     if (is_sum_of_rows(master, frail)) {
-        snprintf(
-            text_p, size,
-            " (sums of rows are not made anew; PSD_TORCH_ROWS=whole sends gradients that are)");
+        snprintf(text_p, size,
+                 " (sums of rows are made anew if on_worker_death is fail or continue)");
     } else if (master->config.replicas > 0) {
         tell_copy(master, lane, text_p, size);
     } else if (master->config.server_wait_ms == 0) {

@@ -5,11 +5,15 @@
  * There is one sum, that of the last round. Who asks for it has not pushed the next step, and without
  * its push the next round does not close (client/core/order.c): so nobody asks for an older one.
  *
+ * A server's other life has it from a worker, in the place of a round.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
+#include "shard/bucket.h"
 #include "store/kernels.h"
 #include "store/numbers.h"
 #include "store/sparse/kind.h"
@@ -19,6 +23,8 @@ struct sum_table {
     struct rows_store base; /* first; base.merge has the ids and the sums in f32 */
     void *published;        /* the sums, divided, in the table's type */
     size_t published_bytes; /* of room */
+    uint64_t *taken;        /* ids of a sum that came from outside; NULL: it is of base.merge */
+    size_t taken_count;
 };
 
 static uint64_t
@@ -35,6 +41,7 @@ sum_destroy(struct store *store)
 
     rows_store_fini(&table->base);
     free(table->published);
+    free(table->taken);
     free(table);
 }
 
@@ -83,10 +90,26 @@ find_bad_row(const struct rows_store *rows, uint32_t divisor, size_t *at_p)
     return false;
 }
 
-static bool
-reserve(struct sum_table *table)
+static void
+forget_taken(struct sum_table *table)
 {
-    const size_t bytes = table->base.merge.count * table->base.row_bytes;
+    free(table->taken);
+    table->taken = NULL;
+    table->taken_count = 0;
+}
+
+static void
+count_bytes(struct sum_table *table)
+{
+    table->base.store.bytes = sizeof(*table) + table->base.merge.bytes + table->published_bytes +
+                              table->taken_count * sizeof(*table->taken);
+}
+
+/* For the rows of so many ids. */
+static bool
+reserve(struct sum_table *table, size_t count)
+{
+    const size_t bytes = count * table->base.row_bytes;
     void *grown;
 
     if (bytes <= table->published_bytes) {
@@ -108,6 +131,7 @@ sum_apply(struct store *store, uint64_t chunk, const struct store_change *change
     size_t bad = 0;
 
     (void)chunk;
+    forget_taken(table);
     if (rows_store_merge(rows, change, &change->trouble->why) != PSD_OK) {
         return STORE_NO_ROOM;
     }
@@ -115,15 +139,57 @@ sum_apply(struct store *store, uint64_t chunk, const struct store_change *change
         change->trouble->id = rows->merge.ids[bad];
         return STORE_BAD_ROW;
     }
-    if (!reserve(table)) {
+    if (!reserve(table, rows->merge.count)) {
         psi_fail(&change->trouble->why, PSD_ERR_NO_MEMORY, "table %s: no memory for %zu rows",
                  rows->spec->name, rows->merge.count);
         return STORE_NO_ROOM;
     }
     psi_merge_publish(&rows->merge, rows->spec->dtype, rows->spec->width, rows->level,
                       change->divisor, table->published);
-    store->bytes = sizeof(*table) + rows->merge.bytes + table->published_bytes;
+    count_bytes(table);
     return STORE_OK;
+}
+
+static bool
+is_behind(const struct sum_table *table, const struct store_rows *rows)
+{
+    return table->taken_count == 0 || rows->count == 0 ||
+           psi_bucket_before(table->taken[table->taken_count - 1], rows->ids[0]);
+}
+
+static psd_status
+sum_take(struct store *store, uint64_t chunk, const struct store_rows *rows, bool is_first,
+         struct psd_error *err)
+{
+    struct sum_table *table = (struct sum_table *)store;
+    const size_t row_bytes = table->base.row_bytes;
+    size_t count;
+    uint64_t *grown;
+
+    (void)chunk;
+    if (is_first) {
+        forget_taken(table);
+    }
+    if (!is_behind(table, rows)) {
+        return psi_fail(err, PSD_ERR_PROTOCOL, "sum of table %s: id %llu comes behind id %llu",
+                        table->base.spec->name, (unsigned long long)rows->ids[0],
+                        (unsigned long long)table->taken[table->taken_count - 1]);
+    }
+    count = table->taken_count + rows->count;
+    grown = realloc(table->taken, (count + 1) * sizeof(*grown));
+    table->taken = grown != NULL ? grown : table->taken;
+    if (grown == NULL || !reserve(table, count)) {
+        return psi_fail(err, PSD_ERR_NO_MEMORY, "table %s: no memory for %zu rows",
+                        table->base.spec->name, count);
+    }
+    if (rows->count > 0) {
+        memcpy(table->taken + table->taken_count, rows->ids, rows->count * sizeof(*rows->ids));
+        memcpy((uint8_t *)table->published + table->taken_count * row_bytes, rows->rows,
+               rows->count * row_bytes);
+    }
+    table->taken_count = count;
+    count_bytes(table);
+    return PSD_OK;
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */
@@ -134,6 +200,10 @@ sum_sums(const struct store *store, uint64_t chunk)
     const struct sum_table *table = (const struct sum_table *)store;
 
     (void)chunk;
+    if (table->taken != NULL) {
+        return (struct store_rows){
+            .ids = table->taken, .rows = table->published, .count = (uint32_t)table->taken_count};
+    }
     return (struct store_rows){.ids = table->base.merge.ids,
                                .rows = table->published,
                                .count = (uint32_t)table->base.merge.count};
@@ -152,4 +222,5 @@ const struct store_ops store_sparse_sum = {
     .part = rows_store_part,
     .value_loaded = rows_store_value_loaded,
     .sums = sum_sums,
+    .take_sums = sum_take,
 };
