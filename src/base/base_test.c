@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -54,6 +55,27 @@ test_crc32c_paths_agree(void **state)
                              psi_crc32c_portable(7, bytes + from, count));
         }
     }
+}
+
+/* If this fails, they disagree about what is long. */
+static void
+test_crc32c_paths_agree_on_long_pieces(void **state)
+{
+    enum { BYTES = 60000 };
+    uint8_t *bytes = malloc(BYTES);
+    uint64_t drawn = 1;
+
+    (void)state;
+    assert_non_null(bytes);
+    for (size_t i = 0; i < BYTES; i++) {
+        drawn = drawn * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        bytes[i] = (uint8_t)(drawn >> 56);
+    }
+    for (size_t bytes_left = BYTES; bytes_left > BYTES / 3; bytes_left -= 4567) {
+        assert_int_equal(psi_crc32c(7, bytes + 3, bytes_left - 3),
+                         psi_crc32c_portable(7, bytes + 3, bytes_left - 3));
+    }
+    free(bytes);
 }
 
 /* If this fails, a file that was not written from front to back looks damaged. */
@@ -405,6 +427,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_crc32c_known_value),
         cmocka_unit_test(test_crc32c_paths_agree),
+        cmocka_unit_test(test_crc32c_paths_agree_on_long_pieces),
         cmocka_unit_test(test_crc32c_in_any_order),
         cmocka_unit_test(test_fail_errno_appends_reason),
         cmocka_unit_test(test_status_texts),

@@ -60,8 +60,10 @@ struct lane_files {
     struct piece *first;
     struct piece **end;
     struct copies copies;
-    bool finish; /* no piece follows */
-    bool over;   /* done, or failed */
+    bool prepares;    /* the lane is to be woken when there is room */
+    uint64_t room_ns; /* of a processor, that made room for what was not begun yet */
+    bool finish;      /* no piece follows */
+    bool over;        /* done, or failed */
     struct lane_disk_news news;
     struct psi_manifest_file sums[PSI_CHECKPOINT_DATA_FILES]; /* once done; blocks are owned */
     uint64_t written[PSI_CHECKPOINT_DATA_FILES];
@@ -88,21 +90,16 @@ free_piece(struct lane_files *files, struct piece *piece)
 static void
 clear(struct lane_files *files)
 {
-    struct copy *copy;
-
     while (files->first != NULL) {
         struct piece *piece = files->first;
 
         files->first = piece->next;
         free_piece(files, piece);
     }
-    copies_expect_nothing(&files->copies);
-    while ((copy = copies_take_idle(&files->copies)) != NULL) {
-        copy_free(copy);
-    }
     files->end = &files->first;
     files->epoch++;
     files->order = (struct psi_part_order){0};
+    files->prepares = false;
     files->finish = false;
     files->over = false;
     files->news = (struct lane_disk_news){0};
@@ -112,6 +109,18 @@ clear(struct lane_files *files)
     for (unsigned kind = 0; kind < PSI_CHECKPOINT_DATA_FILES; kind++) {
         psi_manifest_file_fini(&files->sums[kind]);
         files->sums[kind] = (struct psi_manifest_file){0};
+    }
+}
+
+/* The mutex is held. So much is coming; what is not needed for that is freed here. */
+static void
+expect(struct lane_files *files, const struct lane_disk_load *load)
+{
+    struct copy *copy;
+
+    copies_expect(&files->copies, load->bytes, load->room, load->piece_bytes);
+    while ((copy = copies_take_idle(&files->copies)) != NULL) {
+        copy_free(copy);
     }
 }
 
@@ -342,8 +351,21 @@ make_room(struct lane_files *files, size_t bytes)
     } else {
         copies_add(&files->copies, copy);
     }
-    if (files->epoch == epoch) {
+    if (files->order.token == 0) {
+        files->room_ns += used_ns() - begin_ns;
+    } else if (files->epoch == epoch) {
         files->news.cost.room_ns += used_ns() - begin_ns;
+    }
+}
+
+/* The mutex is held. */
+static void
+look_at_room(struct lane_files *files)
+{
+    if (files->prepares && copies_wants(&files->copies) == 0) {
+        files->prepares = false;
+        files->news.is_prepared = true;
+        files->wake(files->owner);
     }
 }
 
@@ -369,6 +391,7 @@ run(void *argument)
             close_dropped(files);
         } else if ((bytes = copies_wants(&files->copies)) > 0) {
             make_room(files, bytes);
+            look_at_room(files);
         } else if ((copy = copies_take_idle(&files->copies)) != NULL) {
             free_idle(files, copy);
         } else if (files->first != NULL && !files->over) {
@@ -386,22 +409,10 @@ run(void *argument)
 
 /* ---------------------------------------------------------------------------- from the lane --- */
 
+/* The mutex is held. */
 static void
-files_begin(void *self, const struct psi_part_order *order, const struct lane_disk_load *load)
+start_thread(struct lane_files *files)
 {
-    struct lane_files *files = self;
-
-    pthread_mutex_lock(&files->mutex);
-    clear(files);
-    files->order = *order;
-    copies_expect(&files->copies, load->bytes, load->room, load->piece_bytes);
-    if (files->busy_ns != 0 && now_ns() - files->busy_ns >= HANGS_S * 1000000000ull) {
-        files->news.failed = true;
-        files->over = true;
-        snprintf(files->news.text, sizeof(files->news.text),
-                 "the disk of %.120s still has not answered, for %llu s", files->path,
-                 (unsigned long long)((now_ns() - files->busy_ns) / 1000000000));
-    }
     if (!files->started) {
         errno = pthread_create(&files->thread, NULL, run, files);
         files->started = errno == 0;
@@ -411,7 +422,43 @@ files_begin(void *self, const struct psi_part_order *order, const struct lane_di
                      strerror(errno));
         }
     }
-    pthread_cond_signal(&files->asked); /* it makes room */
+    pthread_cond_signal(&files->asked);
+}
+
+static void
+files_prepare(void *self, const struct lane_disk_load *load)
+{
+    struct lane_files *files = self;
+
+    pthread_mutex_lock(&files->mutex);
+    clear(files);
+    expect(files, load);
+    files->room_ns = 0;
+    files->prepares = true;
+    look_at_room(files);
+    start_thread(files);
+    pthread_mutex_unlock(&files->mutex);
+}
+
+static void
+files_begin(void *self, const struct psi_part_order *order, const struct lane_disk_load *load)
+{
+    struct lane_files *files = self;
+
+    pthread_mutex_lock(&files->mutex);
+    clear(files);
+    files->order = *order;
+    files->news.cost.room_ns = files->room_ns;
+    files->room_ns = 0;
+    expect(files, load);
+    if (files->busy_ns != 0 && now_ns() - files->busy_ns >= HANGS_S * 1000000000ull) {
+        files->news.failed = true;
+        files->over = true;
+        snprintf(files->news.text, sizeof(files->news.text),
+                 "the disk of %.120s still has not answered, for %llu s", files->path,
+                 (unsigned long long)((now_ns() - files->busy_ns) / 1000000000));
+    }
+    start_thread(files);
     pthread_mutex_unlock(&files->mutex);
 }
 
@@ -510,6 +557,8 @@ files_drop(void *self)
 
     pthread_mutex_lock(&files->mutex);
     clear(files);
+    expect(files, &(struct lane_disk_load){0});
+    files->room_ns = 0;
     pthread_cond_signal(&files->asked);
     pthread_mutex_unlock(&files->mutex);
 }
@@ -521,6 +570,7 @@ files_look(void *self, struct lane_disk_news *news_p)
 
     pthread_mutex_lock(&files->mutex);
     *news_p = files->news;
+    news_p->has_room = files->copies.ready != NULL;
     pthread_mutex_unlock(&files->mutex);
 }
 
@@ -539,6 +589,7 @@ lane_files_create(const struct psi_disk *disk, const char *path, void (*wake)(vo
     files->owner = owner;
     files->end = &files->first;
     files->disk = (struct lane_disk){.self = files,
+                                     .prepare = files_prepare,
                                      .begin = files_begin,
                                      .write = files_write,
                                      .write_rows = files_write_rows,
@@ -570,6 +621,7 @@ lane_files_destroy(struct lane_files *files)
         }
     }
     clear(files);
+    expect(files, &(struct lane_disk_load){0});
     psi_earlier_fini(&files->earlier);
     pthread_cond_destroy(&files->asked);
     pthread_mutex_destroy(&files->mutex);
