@@ -79,7 +79,7 @@ def main():
     args = parser.parse_args()
     poseidon.init()
     if args.large:
-        trained = [Rows("large", 32, 400_000, 300_000)]
+        trained = [Rows("large", 32, 200_000, 220_000)]
     else:
         trained = [Rows("mean", 8, 3000, 200), Rows("half", 3, 500, 100, "float16", "sum")]
     ledger = Ledger()

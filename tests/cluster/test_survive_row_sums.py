@@ -12,10 +12,11 @@ import pytest
 from helpers import BRISK, HERE, digests, result, wait_for
 
 WAYS = {"shared memory": (), "tcp": ("--transport=tcp",)}
+PATIENT = (*BRISK, "--dead_heartbeats=50")  # deaths are told; who has no time on a busy machine is not dead
 
 
 def train(start, *options, servers=1, workers=2, name="job", arguments=()):
-    return start(*BRISK, "--workers", workers, "--servers", servers, *options, "-o", "logs", "--",
+    return start(*PATIENT, "--workers", workers, "--servers", servers, *options, "-o", "logs", "--",
                  sys.executable, HERE / "row_sums_worker.py", *map(str, arguments), name=name)
 
 
@@ -63,11 +64,11 @@ def test_server_killed_changes_no_sum_of_rows(start, way, servers):
 @pytest.mark.parametrize("way", WAYS)
 def test_sums_of_more_rows_than_a_frame_holds(start, way):
     """If this fails, a server that dies among the parts of a push or of its sum leaves half of the rows, or some twice."""
-    large = ("--large", "--steps", 14)
+    large = ("--large", "--steps", 10)
     expected = calm_digests(start, arguments=large)
     job = train(start, *WAYS[way], arguments=(*large, "--hold", "closing:gate"))
-    kill(job, ["server0"] * 3, every=3)
-    assert_same(job, expected, ["server0"] * 3)
+    kill(job, ["server0"] * 2, every=3)
+    assert_same(job, expected, ["server0"] * 2)
 
 
 @pytest.mark.parametrize("way", WAYS)
