@@ -26,23 +26,13 @@ check_resumed(const struct master *master, const struct psi_spec *spec, struct p
     return psi_checkpoint_fits(master->config.resumed, spec, err);
 }
 
-/* What sparse tables cannot do yet. Sums that workers make anew need no copies, and move without their rows. */
+/* What sparse tables cannot do yet. */
 static psd_status
 check_sparse(const struct master *master, const struct psi_spec *spec, struct psd_error *err)
 {
-    const struct master_config *config = &master->config;
-    const bool is_remade =
-        master_survives(master) && psi_spec_is_remade(spec, config->policy == PSI_DEATH_WAIT);
     const char *lacks = NULL;
 
-    if (!psi_spec_is_sparse_sum(spec)) {
-        return PSD_OK;
-    }
-    if (!is_remade && config->replicas > 0) {
-        lacks = "replicas is 1, and servers keep no copies of sums of rows: give --replicas 0";
-    } else if (!is_remade && master_may_move(master)) {
-        lacks = "servers may come and go (max_servers), and sums of rows cannot move yet";
-    } else if (master_is_elastic(master)) {
+    if (psi_spec_is_sparse_sum(spec) && master_is_elastic(master)) {
         lacks = "workers may join this job (max_workers), and cannot join sums of rows yet";
     }
     return lacks == NULL ? PSD_OK

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from helpers import BRISK, HERE, digests, result, wait_for
+from test_survive_copies import kill_in_turn
 
 WAYS = {"shared memory": (), "tcp": ("--transport=tcp",)}
 PATIENT = (*BRISK, "--dead_heartbeats=50")  # deaths are told; who has no time on a busy machine is not dead
@@ -89,6 +90,14 @@ def test_copies_of_other_tables_do_not_matter(start):
     assert_same(job, expected, ["server0", "server1"])
 
 
+def test_copies_where_workers_are_replaced(start):
+    """If this fails, sums of rows do not outlive a server where workers must not make them anew, though it has a copy."""
+    expected = calm_digests(start, servers=2)
+    job = train(start, "--on_worker_death=wait", "--replicas", 1, servers=2, arguments=("--hold", "closing:gate"))
+    kill_in_turn(job, 2, 3)
+    assert_same(job, expected, ["server0", "server1", "server0"])
+
+
 def test_master_and_server_killed_together(start):
     """If this fails, a master that returns does not know that workers can make the sums of rows anew."""
     expected = calm_digests(start, servers=2)
@@ -119,7 +128,7 @@ def test_worker_and_server_killed_together(start):
 
 @pytest.mark.parametrize("settings, why", [
     (("--sum_failover=off",), "it is not waited for (sum_failover is off)"),
-    (("--on_worker_death=wait",), "its part of table mean is lost with it (sums of rows are made anew if on_worker_death is fail"),
+    (("--on_worker_death=wait",), "its part of table mean is lost with it (with psd_run --servers 2 --replicas 1 another"),
 ], ids=["off", "wait"])
 def test_server_that_is_not_waited_for(start, settings, why):
     """If this fails, a job that cannot make sums of rows anew goes on with wrong ones, or does not say why it ends."""

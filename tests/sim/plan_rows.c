@@ -104,14 +104,13 @@ may_have_rows(const struct plan *plan)
            plan->load_step == 0;
 }
 
-/* Workers make sums of rows anew when a server dies, or hands its place over; but not where they wait for
- * replacements of each other. Nobody joins them. */
+/* Workers make sums of rows anew when a server dies, unless they wait for replacements of each other. Then
+ * there are copies. Nobody joins them. */
 static bool
 may_have_sums_of_rows(const struct plan *plan)
 {
     const bool are_remade = plan->server_wait_ms > 0 && plan->policy != PSI_DEATH_WAIT;
-    const bool are_safe =
-        plan->replicas == 0 && plan->faults.server_lives == 0 && plan->max_servers == 0;
+    const bool are_safe = plan->replicas > 0 || plan->faults.server_lives == 0;
 
     return (are_remade || are_safe) && plan->save_every == 0 && plan->load_step == 0 &&
            !plan_is_elastic(plan);
