@@ -474,7 +474,8 @@ PSD_API psd_status psd_sparse_push_lookup(psd_table *table, const struct psd_row
  * rows of equal ids added along the tree over ranks (PSD_REDUCE_MEAN: divided by the workers of the
  * step, not by those that had the row). Every worker gets the same bits. Only psd_sparse_push is for
  * such tables. They take no rule, no staleness, no backup workers, and nothing about which rows come
- * to be. What becomes of them when a server dies: docs/sparse.md.
+ * to be. Where sums survive their servers (docs/failures.md), the library keeps the last sum of each
+ * table until the next one has come, for workers that lack it: 8 bytes and the row for each id.
  *
  *     psd_sparse_push(sums, &rows, &op);
  *     ... psd_wait(op, PSD_FOREVER), room for psd_sparse_sum_count(op) ids and rows ...

@@ -30,17 +30,9 @@ check_resumed(const struct master *master, const struct psi_spec *spec, struct p
 static psd_status
 check_sparse(const struct master *master, const struct psi_spec *spec, struct psd_error *err)
 {
-    const struct master_config *config = &master->config;
     const char *lacks = NULL;
 
-    if (!psi_spec_is_sparse(spec)) {
-        return PSD_OK;
-    }
-    if (spec->use == PSD_USE_SUM && config->replicas > 0) {
-        lacks = "replicas is 1, and servers keep no copies of sums of rows: give --replicas 0";
-    } else if (spec->use == PSD_USE_SUM && master_may_move(master)) {
-        lacks = "servers may come and go (max_servers), and sums of rows cannot move yet";
-    } else if (spec->use == PSD_USE_SUM && master_is_elastic(master)) {
+    if (psi_spec_is_sparse_sum(spec) && master_is_elastic(master)) {
         lacks = "workers may join this job (max_workers), and cannot join sums of rows yet";
     }
     return lacks == NULL ? PSD_OK

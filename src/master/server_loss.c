@@ -99,29 +99,11 @@ tell_copy(const struct master *master, const struct member *lane, char *text_p, 
     }
 }
 
-static bool
-is_sum_of_rows(const struct master *master, const char *name)
-{
-    for (uint32_t id = 0; id < master->tables; id++) {
-        const struct psi_spec *spec = &master->table[id]->spec;
-
-        if (psi_spec_is_sparse_sum(spec) && strcmp(spec->name, name) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* What would have kept a copy of what the server had. */
 static void
-tell_what_saves(const struct master *master, const struct member *lane, const char *frail,
-                char *text_p, size_t size)
+tell_what_saves(const struct master *master, const struct member *lane, char *text_p, size_t size)
 {
-    if (is_sum_of_rows(master, frail)) {
-        snprintf(
-            text_p, size,
-            " (sums of rows are not made anew; PSD_TORCH_ROWS=whole sends gradients that are)");
-    } else if (master->config.replicas > 0) {
+    if (master->config.replicas > 0) {
         tell_copy(master, lane, text_p, size);
     } else if (master->config.server_wait_ms == 0) {
         snprintf(text_p, size, " (no copy can be kept with sum_failover=off)");
@@ -142,7 +124,7 @@ explain(const struct master *master, const struct member *lane, const char *reas
     char saves[96];
 
     if (frail != NULL) {
-        tell_what_saves(master, lane, frail, saves, sizeof(saves));
+        tell_what_saves(master, lane, saves, sizeof(saves));
         snprintf(text_p, size, "%.250s; its part of table %.100s is lost with it%.90s", reason,
                  frail, saves);
     } else if (master->tables > 0 && master->config.server_wait_ms == 0) {

@@ -210,18 +210,31 @@ fail(struct lane *lane, const struct chunk *chunk, const struct findings *findin
     lane_fail_job(lane, PSD_ERR_PEER_LOST, PSI_EXIT_SERVER_LOST, text);
 }
 
+static void
+say_give(const struct lane *lane, const struct chunk *chunk)
+{
+    const struct adopting *adopting = chunk->adopting;
+    struct session *session = lane->sessions[adopting->asked];
+    const struct psi_frame frame = {
+        .type = PSI_FRAME_GIVE,
+        .view = lane->view.id,
+        .request = adopting->asked_part,
+        .table = chunk->table->id,
+        .chunk = chunk->index,
+        .step = adopting->asked_step,
+    };
+
+    if (psi_post(session->guest.conn, &frame) != PSD_OK) {
+        psi_guest_doom(&session->guest); /* it is asked when it is back */
+    }
+    psi_fail_point(server_adopt_asked);
+}
+
 /* Asks one that is here for the result; if none is, the next that comes back is asked. */
 static void
 ask(struct lane *lane, struct chunk *chunk, const struct findings *findings)
 {
     struct adopting *adopting = chunk->adopting;
-    const struct psi_frame frame = {
-        .type = PSI_FRAME_GIVE,
-        .view = lane->view.id,
-        .table = chunk->table->id,
-        .chunk = chunk->index,
-        .step = findings->step,
-    };
     uint32_t rank = 0;
 
     if (adopting->asked != NOBODY && adopting->asked_step == findings->step) {
@@ -235,10 +248,8 @@ ask(struct lane *lane, struct chunk *chunk, const struct findings *findings)
     if (rank < lane->rows) {
         adopting->asked = rank;
         adopting->asked_step = findings->step;
-        if (psi_post(lane->sessions[rank]->guest.conn, &frame) != PSD_OK) {
-            psi_guest_doom(&lane->sessions[rank]->guest); /* it is asked when it is back */
-        }
-        psi_fail_point(server_adopt_asked);
+        adopting->asked_part = 0;
+        say_give(lane, chunk);
     }
 }
 
@@ -397,19 +408,14 @@ adopt_arrived(struct session *session, const void *payload, size_t bytes, struct
 
 /* ---- a result that is shown ---------------------------------------------------------------- */
 
+/* Of a tensor it has the size of the chunk. */
 static psd_status
-result_target(const struct session *session, struct chunk **chunk_p, struct psd_error *err)
+check_result(const struct session *session, const struct chunk *chunk, struct psd_error *err)
 {
     const struct psi_frame *frame = &session->guest.inbox.frame;
-    const struct table *table = table_find(session->lane, frame->table);
-    struct chunk *chunk = table == NULL ? NULL : table_chunk(table, frame->chunk);
+    const struct table *table = chunk->table;
     struct store_piece value;
 
-    if (chunk == NULL || !table->again) {
-        return psi_fail(err, PSD_ERR_PROTOCOL,
-                        "a result of chunk %u of table %u: nobody asked for it", frame->chunk,
-                        frame->table);
-    }
     value = table->store->ops->part(table->store, chunk->place, PSI_PART_VALUE, chunk->current);
     if (frame->type != PSI_FRAME_PUSH || (frame->flags & PSI_FLAG_EMPTY) != 0 ||
         frame->level != 0 || session->guest.inbox.meta.has_node ||
@@ -420,8 +426,26 @@ result_target(const struct session *session, struct chunk **chunk_p, struct psd_
                         frame->chunk, table->spec.name, frame->payload_bytes, frame->dtype,
                         value.bytes, psi_dtype_name(table->spec.dtype));
     }
-    *chunk_p = chunk;
     return PSD_OK;
+}
+
+static psd_status
+result_target(const struct session *session, struct chunk **chunk_p, struct psd_error *err)
+{
+    const struct psi_frame *frame = &session->guest.inbox.frame;
+    const struct table *table = table_find(session->lane, frame->table);
+    struct chunk *chunk = table == NULL ? NULL : table_chunk(table, frame->chunk);
+    psd_status status;
+
+    if (chunk == NULL || !table->again || psi_frame_wants_value(frame->type)) {
+        return psi_fail(err, PSD_ERR_PROTOCOL,
+                        "a result of chunk %u of table %u: nobody asked for it", frame->chunk,
+                        frame->table);
+    }
+    status = psi_spec_is_sparse(&table->spec) ? rows_target(session, chunk, err)
+                                              : check_result(session, chunk, err);
+    *chunk_p = status == PSD_OK ? chunk : NULL;
+    return status;
 }
 
 /* Not where it belongs: the connection may end half-way, and another worker be asked. */
@@ -436,23 +460,55 @@ result_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *
 
 /* The result of the round is here: it answers those who push, and they release those who hold it. */
 static void
-open_with(struct lane *lane, struct chunk *chunk, const void *value)
+open_shown(struct lane *lane, struct chunk *chunk)
 {
     const struct findings findings = adopt_find(lane, chunk);
+
+    psi_fail_point(server_adopt_shown);
+    open_chunk(lane, chunk, findings.step + 1, false);
+    hold_adopted(chunk, findings.step, &findings.pushers, &findings.holders);
+    go_on(lane, chunk);
+}
+
+static void
+take_value(struct lane *lane, const struct chunk *chunk, const void *value)
+{
     struct store *store = chunk->table->store;
     const struct store_piece piece =
         store->ops->part(store, chunk->place, PSI_PART_VALUE, chunk->current);
 
     timed_copy(lane, piece.base, value, piece.bytes);
     store->ops->value_loaded(store, chunk->place, chunk->current);
-    open_chunk(lane, chunk, findings.step + 1, false);
-    hold_adopted(chunk, findings.step, &findings.pushers, &findings.holders);
-    go_on(lane, chunk);
+}
+
+/* Rows are asked for part by part: all of them may be more than a connection takes at once. */
+static psd_status
+rows_came(struct session *session, struct chunk *chunk, const void *payload, size_t bytes,
+          struct psd_error *err)
+{
+    struct lane *lane = session->lane;
+    struct adopting *adopting = chunk->adopting;
+    const psd_status status =
+        rows_shown(session, chunk, payload, bytes, adopting->asked_part == 0, err);
+
+    if (status == PSD_ERR_NO_MEMORY) {
+        lane_fail_job(lane, status, PSI_EXIT_NO_ROOM, err->text);
+    }
+    if (status != PSD_OK || !table_may_stay(lane, chunk->table)) {
+        return status;
+    }
+    if ((session->guest.inbox.frame.flags & PSI_FLAG_MORE) != 0) {
+        adopting->asked_part++;
+        say_give(lane, chunk);
+    } else {
+        open_shown(lane, chunk);
+    }
+    return PSD_OK;
 }
 
 /* Members may have changed since it was asked for: then nobody waits for it any more. */
 psd_status
-result_arrived(struct session *session, const void *payload, struct psd_error *err)
+result_arrived(struct session *session, const void *payload, size_t bytes, struct psd_error *err)
 {
     struct lane *lane = session->lane;
     struct chunk *chunk = NULL;
@@ -460,15 +516,19 @@ result_arrived(struct session *session, const void *payload, struct psd_error *e
     struct adopting *adopting = status == PSD_OK ? chunk->adopting : NULL;
 
     if (adopting == NULL || adopting->asked != (int64_t)session->rank ||
-        adopting->asked_step != session->guest.inbox.frame.step) {
+        adopting->asked_step != session->guest.inbox.frame.step ||
+        adopting->asked_part != session->guest.inbox.frame.request) {
         return status;
     }
     if (lane->frozen_rank >= 0) {
         adopting->asked = NOBODY; /* again, when it may open */
         return PSD_OK;
     }
-    psi_fail_point(server_adopt_shown);
-    open_with(lane, chunk, payload);
+    if (psi_spec_is_sparse(&chunk->table->spec)) {
+        return rows_came(session, chunk, payload, bytes, err);
+    }
+    take_value(lane, chunk, payload);
+    open_shown(lane, chunk);
     return PSD_OK;
 }
 

@@ -23,6 +23,7 @@ struct adopting {
     uint32_t missing;       /* members that have not told */
     int64_t asked;          /* rank that was asked for the result; NOBODY */
     uint64_t asked_step;
+    uint32_t asked_part; /* sums of rows: which part of it; the ones before are here */
 };
 
 /* What the reports say, taken together. */

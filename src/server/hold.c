@@ -120,12 +120,18 @@ release_if_all_have_it(struct lane *lane, struct chunk *chunk)
     }
 }
 
-/* The worker's answer to a push says whether others hold the result. */
+/* The worker's answer to a push says whether others hold the result. Of a sum of rows it may come in parts, of
+ * which those behind the first are asked for one by one. */
 uint16_t
 hold_flag(const struct chunk *chunk, const struct parked *parked)
 {
-    return parked->type == PSI_FRAME_PUSH_PULL && parked->step == chunk->held->step ? PSI_FLAG_HOLD
-                                                                                    : 0;
+    const bool wants_value = psi_frame_wants_value(parked->type);
+    const bool is_answer =
+        wants_value && psi_frame_has_gradient(parked->type) && parked->step == chunk->held->step;
+    const bool is_rest =
+        parked->type == PSI_FRAME_SPARSE_PULL && parked->step == chunk->held->step + 1;
+
+    return is_answer || is_rest ? PSI_FLAG_HOLD : 0;
 }
 
 /* ---- rounds -------------------------------------------------------------------------------- */

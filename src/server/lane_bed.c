@@ -157,7 +157,7 @@ open_table(struct lane_bed *bed, uint32_t id, const struct psd_table_args *args)
 void
 open_sparse(struct lane_bed *bed, uint32_t id, const struct psd_sparse_args *args)
 {
-    struct psi_table_info info = {.id = id};
+    struct psi_table_info info = {.id = id, .again = bed->life != bed->life_in_job};
 
     assert_int_equal(psi_spec_init_sparse(&info.spec, args, bed->workers, NULL), PSD_OK);
     open_info(bed, info);

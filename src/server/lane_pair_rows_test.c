@@ -31,6 +31,19 @@ open_rows(struct lane_bed *bed, uint32_t width, uint32_t staleness)
                                           .staleness = staleness});
 }
 
+/* Copies have sums only where workers must not make them anew. */
+static void
+open_sum(struct lane_bed *bed, uint32_t width)
+{
+    open_sparse(bed, TABLE,
+                &(struct psd_sparse_args){.struct_size = sizeof(struct psd_sparse_args),
+                                          .name = "e",
+                                          .dtype = PSD_F32,
+                                          .width = width,
+                                          .use = PSD_USE_SUM,
+                                          .reduce = PSD_REDUCE_MEAN});
+}
+
 static int
 compare(const void *a, const void *b)
 {
@@ -50,7 +63,9 @@ push(struct lane_bed *bed, uint32_t rank, uint64_t step, uint64_t first, uint32_
     const size_t bytes = psi_rows_bytes(width * sizeof(float), count, 0);
     uint8_t *payload = malloc(bytes);
     uint64_t *ids = malloc((count + 1) * sizeof(*ids));
-    const struct psi_frame frame = {.type = PSI_FRAME_SPARSE_PUSH,
+    const bool is_sum = table->spec.use == PSD_USE_SUM;
+    const struct psi_frame frame = {.type =
+                                        is_sum ? PSI_FRAME_SPARSE_PUSH_PULL : PSI_FRAME_SPARSE_PUSH,
                                     .table = TABLE,
                                     .dtype = PSD_F32,
                                     .step = step,
@@ -164,6 +179,76 @@ test_a_round_is_told_when_the_copy_has_it(void **state)
         assert_true(is_acked(two.owner, 0));
         assert_true(is_acked(two.owner, 1));
     }
+    stop(&two);
+}
+
+static bool
+is_told_the_sum(struct lane_bed *bed, uint32_t rank)
+{
+    return hear(bed->worker[rank], PSI_FRAME_SPARSE_VALUE) != NULL;
+}
+
+static struct two
+pair_up_waiting(struct lane_bed *owner)
+{
+    struct two two = pair_up(owner);
+
+    two.copy->lane->job.policy = PSI_DEATH_WAIT;
+    return two;
+}
+
+/* If this fails, a worker is told of a sum of rows that dies with the server, or the copy has another sum. */
+static void
+test_a_sum_is_told_when_the_copy_has_it(void **state)
+{
+    struct lane_bed *owner = lane_bed_start_surviving(2);
+    struct two two;
+
+    (void)state;
+    owner->lane->job.policy = PSI_DEATH_WAIT;
+    two = pair_up_waiting(owner);
+    settle(&two);
+    open_sum(owner, 3);
+    settle(&two);
+    for (uint32_t step = 0; step < 4; step++) {
+        push_both(&two, step);
+        assert_true(to_copy(&two, ALL) > 0);
+        assert_false(is_told_the_sum(owner, 0));
+        assert_same(&two);
+        to_owner(&two);
+        assert_true(is_told_the_sum(owner, 0) && is_told_the_sum(owner, 1));
+    }
+    stop(&two);
+}
+
+/* If this fails, a copy that joins a running job has half of the last sum, or believes anything that is no part of one. */
+static void
+test_a_copy_of_a_large_sum(void **state)
+{
+    enum { WIDTH = 2000 };
+    struct lane_bed *owner = lane_bed_start_surviving(2);
+    struct two two;
+    uint64_t piece[WIDTH];
+    struct psd_error err;
+    struct store *store;
+
+    (void)state;
+    owner->lane->job.policy = PSI_DEATH_WAIT;
+    open_sum(owner, WIDTH);
+    push(owner, 0, 0, 0, 300); /* 4 MB, in pieces of 1 MiB */
+    push(owner, 1, 0, 200, 300);
+    two = pair_up_waiting(owner);
+    settle(&two);
+    assert_int_equal(chunk_of(owner)->copy.mode, COPY_PAIRED);
+    assert_same(&two);
+    push_both(&two, 1);
+    settle(&two);
+    assert_same(&two);
+    store = chunk_of(two.copy)->table->store;
+    memset(piece, 0, sizeof(piece));
+    assert_int_equal(store->ops->take(store, piece, 8, &err), PSD_ERR_PROTOCOL);
+    piece[0] = 2; /* rows, and there are none */
+    assert_int_equal(store->ops->take(store, piece, sizeof(piece), &err), PSD_ERR_PROTOCOL);
     stop(&two);
 }
 
@@ -406,6 +491,8 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_round_is_told_when_the_copy_has_it),
+        cmocka_unit_test(test_a_sum_is_told_when_the_copy_has_it),
+        cmocka_unit_test(test_a_copy_of_a_large_sum),
         cmocka_unit_test(test_steps_without_rows),
         cmocka_unit_test(test_pushes_without_rounds),
         cmocka_unit_test(test_a_copy_joins_while_rounds_close),

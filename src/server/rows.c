@@ -43,7 +43,8 @@ rows_target(const struct session *session, const struct chunk *chunk, struct psd
                         psi_frame_type_name(frame->type), spec->name,
                         psi_spec_is_sparse(spec) ? "" : "not ");
     }
-    if (psi_spec_is_sparse_sum(spec) && frame->type == PSI_FRAME_SPARSE_PUSH) {
+    if (psi_spec_is_sparse_sum(spec) && frame->type == PSI_FRAME_SPARSE_PUSH &&
+        (frame->flags & PSI_FLAG_RESULT) == 0) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "%s to table %s, whose sum answers a %s",
                         psi_frame_type_name(frame->type), spec->name,
                         psi_frame_type_name(PSI_FRAME_SPARSE_PUSH_PULL));
@@ -154,6 +155,29 @@ rows_push_arrived(struct session *session, const void *payload, size_t bytes, st
         if (status == PSD_OK) {
             status = push_arrived(session, err);
         }
+    }
+    session->rows = (struct psi_rows){0};
+    return status;
+}
+
+psd_status
+rows_shown(struct session *session, const struct chunk *chunk, const void *payload, size_t bytes,
+           bool is_first, struct psd_error *err)
+{
+    struct store *store = chunk->table->store;
+    const struct psi_rows *shown = &session->rows;
+    psd_status status = look_through(session, chunk, payload, bytes, err);
+
+    if (status == PSD_OK && shown->gradients != 1) {
+        status =
+            psi_fail(err, PSD_ERR_PROTOCOL, "a result of table %s that says it has no gradient",
+                     chunk->table->spec.name);
+    }
+    if (status == PSD_OK) {
+        const struct store_rows rows = {
+            .ids = (const void *)shown->ids, .rows = shown->rows, .count = shown->pushed};
+
+        status = store->ops->take_sums(store, chunk->place, &rows, is_first, err);
     }
     session->rows = (struct psi_rows){0};
     return status;

@@ -77,7 +77,6 @@ on_head(struct psi_guest *guest, struct psi_sink *sink_p, struct psd_error *err)
     switch (guest->inbox.frame.type) {
     case PSI_FRAME_SPARSE_PUSH:
     case PSI_FRAME_SPARSE_PUSH_PULL:
-        return push_sink(session, sink_p, err);
     case PSI_FRAME_PUSH:
     case PSI_FRAME_PUSH_PULL:
         return is_result(guest) ? result_sink(session, sink_p, err)
@@ -178,20 +177,29 @@ count(struct psi_metrics *metrics, const struct psi_frame *frame)
 }
 
 static psd_status
+gradient_arrived(struct session *session, void *payload, size_t bytes, struct psd_error *err)
+{
+    if (is_result(&session->guest)) {
+        return result_arrived(session, payload, bytes, err);
+    }
+    return psi_frame_is_sparse(session->guest.inbox.frame.type)
+               ? rows_push_arrived(session, payload, bytes, err)
+               : push_arrived(session, err);
+}
+
+static psd_status
 dispatch(struct session *session, void *payload, size_t bytes, struct psd_error *err)
 {
     count(session->lane->metrics, &session->guest.inbox.frame);
     switch (session->guest.inbox.frame.type) {
     case PSI_FRAME_PUSH:
     case PSI_FRAME_PUSH_PULL:
-        return is_result(&session->guest) ? result_arrived(session, payload, err)
-                                          : push_arrived(session, err);
+    case PSI_FRAME_SPARSE_PUSH:
+    case PSI_FRAME_SPARSE_PUSH_PULL:
+        return gradient_arrived(session, payload, bytes, err);
     case PSI_FRAME_PULL:
     case PSI_FRAME_STATE_PULL:
         return pull_arrived(session, err);
-    case PSI_FRAME_SPARSE_PUSH:
-    case PSI_FRAME_SPARSE_PUSH_PULL:
-        return rows_push_arrived(session, payload, bytes, err);
     case PSI_FRAME_SPARSE_PULL:
         return rows_pull_arrived(session, payload, bytes, err);
     case PSI_FRAME_INIT:

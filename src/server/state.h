@@ -439,6 +439,9 @@ psd_status rows_push_arrived(struct session *session, const void *payload, size_
                              struct psd_error *err);
 void rows_answer(struct lane *lane, const struct chunk *chunk, const struct parked *parked,
                  uint32_t buffer);
+/* A part of a sum, which a worker has and shows. */
+psd_status rows_shown(struct session *session, const struct chunk *chunk, const void *payload,
+                      size_t bytes, bool is_first, struct psd_error *err);
 
 /* pushes.c */
 psd_status push_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err);
@@ -498,7 +501,8 @@ void adopt_free(struct table *table);
 psd_status adopt_arrived(struct session *session, const void *payload, size_t bytes,
                          struct psd_error *err);
 psd_status result_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err);
-psd_status result_arrived(struct session *session, const void *payload, struct psd_error *err);
+psd_status result_arrived(struct session *session, const void *payload, size_t bytes,
+                          struct psd_error *err);
 void adopt_session_gone(const struct session *session);
 void adopt_look(struct lane *lane); /* members have changed, or the lane is no longer frozen */
 

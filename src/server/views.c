@@ -434,13 +434,15 @@ view_arrived(struct lane *lane, const void *body, size_t bytes, struct psd_error
 {
     const uint32_t had = lane->view.id;
     struct psi_view_ack ack = {0};
-    void *copy = malloc(bytes);
+    void *copy = malloc(bytes + 1);
     psd_status status;
 
     if (copy == NULL) {
         return psi_fail(err, PSD_ERR_NO_MEMORY, "no memory for a view");
     }
-    memcpy(copy, body, bytes);
+    if (bytes > 0) {
+        memcpy(copy, body, bytes);
+    }
     psi_fail_point(server_view_arrived);
     pair_view_comes(lane, true);
     status = psi_follow_view(&lane->view, body, bytes, on_view, lane, &ack.id, err);

@@ -153,6 +153,11 @@ struct store_ops {
     /* Sparse tables that keep nothing by id: all rows of the last round, until the next one. */
     struct store_rows (*sums)(const struct store *store, uint64_t chunk);
 
+    /* Their rows, as somebody has them who was given them: in the place of those that are there, or, if it is not
+     * the first call for them, behind these. PSD_ERR_PROTOCOL: they do not belong there. */
+    psd_status (*take_sums)(struct store *store, uint64_t chunk, const struct store_rows *rows,
+                            bool is_first, struct psd_error *err);
+
     /* Sparse tables, of which there are copies. The list that the last change has applied, its rows in
      * f32, until the next one. */
     struct store_rows (*merged)(const struct store *store);

@@ -89,13 +89,11 @@ psi_spec_is_sparse_sum(const struct psi_spec *spec)
 }
 
 /* Can workers make anew what a lost server had of the table? Of a sum they have the gradients until
- * they have the result; not with backup workers, whom nobody waits for. Of rows they give the
- * gradients back earlier. */
+ * they have the result; not with backup workers, whom nobody waits for. */
 static inline bool
 psi_spec_survives(const struct psi_spec *spec)
 {
-    return spec->use == PSD_USE_SUM && psi_spec_synchronous(spec) && spec->backup_workers == 0 &&
-           !psi_spec_is_sparse(spec);
+    return spec->use == PSD_USE_SUM && psi_spec_synchronous(spec) && spec->backup_workers == 0;
 }
 
 /* ... and do they? Not in a job that waits for replacements of workers: these may repeat a step whose sum is

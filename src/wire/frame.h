@@ -169,10 +169,10 @@ enum {
     PSI_FLAG_CHECKSUM = 0x0001, /* payload_crc covers the payload */
     PSI_FLAG_EMPTY = 0x0002,    /* PUSH: present, adding nothing (no payload) */
     PSI_FLAG_EXACT = 0x0004,    /* PULL: version `step` itself, not a later one */
-    PSI_FLAG_RESULT = 0x0008,   /* PUSH: not a gradient, but the result of `step` (GIVE) */
-    PSI_FLAG_KEEPS = 0x0010,    /* PUSH*: the sender can show the result when it has gone on */
-    PSI_FLAG_HOLD = 0x0020,     /* VALUE: some cannot; say GOT */
-    PSI_FLAG_MORE = 0x0040, /* SPARSE_*: a part; the next frame of the request goes on with it */
+    PSI_FLAG_RESULT = 0x0008, /* PUSH, SPARSE_PUSH: no gradient, but the result of `step` (GIVE) */
+    PSI_FLAG_KEEPS = 0x0010,  /* PUSH*: the sender can show the result when it has gone on */
+    PSI_FLAG_HOLD = 0x0020,   /* VALUE, SPARSE_VALUE: some cannot; say GOT */
+    PSI_FLAG_MORE = 0x0040,   /* SPARSE_*: a part; the next frame of the request goes on with it */
     PSI_FLAGS_KNOWN = 0x007f,
 };
 

@@ -2,7 +2,7 @@
  * fuzz_lane.c - a lane of a server among workers, and under a master, that say anything at all.
  *
  * The lane has joined a job of three workers when the input begins: connection 0 is the master's,
- * who has sent a view and two tables. The first byte of the input chooses what these are.
+ * who has sent a view and two tables, or three. The first byte of the input chooses what these are.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,6 +16,7 @@ enum {
     WORKERS = 3,
     TABLE_SMALL = 1, /* one chunk, optimizer state */
     TABLE_LARGE = 2, /* a whole chunk and four elements, master values */
+    TABLE_ROWS = 3,  /* sums of rows, in a job that goes on when a server dies */
     LARGE_COUNT = PSD_CHUNK_ELEMENTS + 4,
     MEMORY_MAX = 4 << 20,
     POOL_BYTES = 1 << 20,
@@ -112,20 +113,41 @@ survives(uint8_t choice)
 }
 
 static void
-open_table(struct world *world, uint32_t id, const struct psd_table_args *args, bool again)
+say_open(struct world *world, struct psi_table_info *info)
 {
     static const uint32_t lanes[1] = {1};
     const struct psi_frame frame = {.type = PSI_FRAME_TABLE_OPEN};
+
+    psi_loads_init(&info->loads, 1, lanes);
+    WORLD_SAY(world, world->conn[0], &frame, table_info, info);
+}
+
+static void
+open_table(struct world *world, uint32_t id, const struct psd_table_args *args, bool again)
+{
     struct psi_table_info info = {.id = id, .again = again};
 
     psi_assert(psi_spec_init(&info.spec, args, WORKERS, NULL) == PSD_OK);
-    psi_loads_init(&info.loads, 1, lanes);
-    WORLD_SAY(world, world->conn[0], &frame, table_info, &info);
+    say_open(world, &info);
+}
+
+static void
+open_rows(struct world *world, bool again)
+{
+    const struct psd_sparse_args args = {.struct_size = sizeof(args),
+                                         .name = "rows",
+                                         .dtype = PSD_F32,
+                                         .width = 1,
+                                         .use = PSD_USE_SUM};
+    struct psi_table_info info = {.id = TABLE_ROWS, .again = again};
+
+    psi_assert(psi_spec_init_sparse(&info.spec, &args, WORKERS, NULL) == PSD_OK);
+    say_open(world, &info);
 }
 
 /* Bits 2 and 3: how the large table is synchronized. 4: backup workers. 5: initial values. 6: NaN.
  * 7: the small table only adds; then 5: in a job that goes on, an earlier life of the server had
- * it. */
+ * it, and the sums of rows. */
 static void
 open_tables(struct world *world, uint8_t choice)
 {
@@ -156,14 +178,19 @@ open_tables(struct world *world, uint8_t choice)
         .nan_policy = (choice & 64) != 0 ? PSD_NAN_ALLOW : PSD_NAN_REJECT,
     };
 
+    const bool again =
+        survives(choice) && (choice & 128) != 0 && (choice & 32) != 0 && (choice & 16) == 0;
+
     if ((choice & 128) != 0) {
         small.use = PSD_USE_SUM;
         small.rule = NULL;
         small.init = PSD_INIT_ZERO;
     }
-    open_table(world, TABLE_SMALL, &small,
-               survives(choice) && (choice & 128) != 0 && (choice & 32) != 0 && (choice & 16) == 0);
+    open_table(world, TABLE_SMALL, &small, again);
     open_table(world, TABLE_LARGE, &large, false);
+    if (survives(choice)) {
+        open_rows(world, again);
+    }
 }
 
 /* Bits 0 and 1: the death policy. */

@@ -9,9 +9,9 @@
 #include "base/fail.h"
 #include "store/sparse/kind.h"
 
-enum { PIECES_TABLES = 2, PIECES_PLACES = 3, PIECES_PLACE = 1 };
+enum { PIECES_TABLES = 3, PIECES_SUM = 2, PIECES_PLACES = 3, PIECES_PLACE = 1 };
 
-/* The middle one of three lanes has it. `which`: 0, rows of f32; 1, of f16, with counters. */
+/* The middle one of three lanes has it. `which`: 0, rows of f32; 1, of f16, with counters; 2, a sum of rows. */
 static inline struct store *
 pieces_table(struct psi_spec *spec, unsigned which)
 {
@@ -19,9 +19,11 @@ pieces_table(struct psi_spec *spec, unsigned which)
     const struct psd_sparse_args args = {.struct_size = sizeof(args),
                                          .name = "e",
                                          .width = 2,
-                                         .dtype = which == 0 ? PSD_F32 : PSD_F16,
-                                         .rule = &rule,
-                                         .admit_after = which == 0 ? 0 : 2};
+                                         .dtype = which == 1 ? PSD_F16 : PSD_F32,
+                                         .use = which == PIECES_SUM ? PSD_USE_SUM : PSD_USE_UPDATE,
+                                         .rule = which == PIECES_SUM ? NULL : &rule,
+                                         .admit_after = which == 1 ? 2 : 0};
+    const struct store_ops *kind = which == PIECES_SUM ? &store_sparse_sum : &store_sparse;
     const struct store_layout layout = {.spec = spec,
                                         .chunks = 1,
                                         .first_chunk = PIECES_PLACE,
@@ -32,7 +34,7 @@ pieces_table(struct psi_spec *spec, unsigned which)
     struct psd_error err;
 
     psi_assert(psi_spec_init_sparse(spec, &args, 1, &err) == PSD_OK);
-    psi_assert(store_sparse.create(&layout, &store, &err) == PSD_OK);
+    psi_assert(kind->create(&layout, &store, &err) == PSD_OK);
     return store;
 }
 

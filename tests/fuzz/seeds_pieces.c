@@ -78,9 +78,11 @@ write_pieces_seeds(const char *directory)
 {
     static const char *const f32[] = {"f32"};
     static const char *const f16[] = {"f16"};
+    static const char *const sum[] = {"sum"};
     static const char *const parts[] = {"part0", "part1", "part2", "part3", "part4", "part5"};
 
     write_table(directory, 0, PIECE_BYTES, f32);
     write_table(directory, 1, PIECE_BYTES, f16);
+    write_table(directory, PIECES_SUM, PIECE_BYTES, sum);
     write_table(directory, 0, 160, parts);
 }

@@ -10,6 +10,9 @@
 
 #include "happenings.h"
 #include "seeds.h"
+#include "shard/bucket.h"
+#include "wire/bytes.h"
+#include "wire/rows.h"
 
 enum {
     STORY_BYTES_MAX = 8192,
@@ -150,7 +153,9 @@ worker_frame(unsigned code, unsigned rank, unsigned table, unsigned step)
 {
     return (struct world_frame){
         .type = (uint8_t)code,
-        .dtype = table == 1 ? PSD_F64 : PSD_BF16,
+        .dtype = table == 1   ? PSD_F64
+                 : table == 2 ? PSD_BF16
+                              : PSD_F32,
         .table = (uint8_t)table,
         .step = (uint8_t)step,
         .seq = (uint8_t)(step + 1),
@@ -351,12 +356,56 @@ lane_holds(const char *directory)
 }
 
 static void
-say_adopt(struct story *story, unsigned rank, unsigned base, enum psi_has has)
+say_adopt_of(struct story *story, unsigned rank, unsigned table, unsigned base, enum psi_has has)
 {
     struct psi_adopt_run run = {.count = 1, .base = base, .has = has};
     const struct psi_adopt adopt = {.runs = 1, .run = &run};
 
-    SAY(story, 1 + rank, worker_frame(PSI_FRAME_ADOPT, rank, 1, 0), adopt, &adopt);
+    SAY(story, 1 + rank, worker_frame(PSI_FRAME_ADOPT, rank, table, 0), adopt, &adopt);
+}
+
+static void
+say_adopt(struct story *story, unsigned rank, unsigned base, enum psi_has has)
+{
+    say_adopt_of(story, rank, 1, base, has);
+}
+
+/* One row, of this id. */
+static void
+say_row(struct story *story, unsigned rank, struct world_frame frame, uint64_t id)
+{
+    const struct psi_rows counts = {.pushed = 1, .gradients = 1};
+    uint8_t bytes[64];
+    struct psi_pack pack = {.bytes = bytes, .used = psi_rows_bytes(sizeof(float), 1, 0)};
+    const struct psi_rows_room room = psi_rows_encode(bytes, sizeof(float), &counts);
+
+    psi_store_u64(room.ids, id);
+    memset(room.rows, 0x3f, sizeof(float));
+    say_pack(story, 1 + rank, frame, &pack);
+}
+
+/* The same with a sum of rows, which comes in two parts. */
+static void
+lane_adopts_rows(const char *directory)
+{
+    const bool in_order = psi_bucket_before(7, 8);
+    struct world_frame result = worker_frame(PSI_FRAME_SPARSE_PUSH, 0, 3, 5);
+    struct story story;
+
+    begin(&story, 3 | 32 | 128);
+    workers_join(&story, 3);
+    say_adopt_of(&story, 0, 3, 6, PSI_HAS_KEPT);
+    say_adopt_of(&story, 1, 3, 5, PSI_HAS_KEPT);
+    say_adopt_of(&story, 2, 3, 6, PSI_HAS_KEPT);
+    say_row(&story, 1, worker_frame(PSI_FRAME_SPARSE_PUSH_PULL, 1, 3, 5), 7);
+    result.flags = PSI_FLAG_RESULT | PSI_FLAG_MORE;
+    result.request = 0;
+    say_row(&story, 0, result, in_order ? 7 : 8);
+    result.flags = PSI_FLAG_RESULT;
+    result.request = 1;
+    say_row(&story, 0, result, in_order ? 8 : 7);
+    say_row(&story, 1, worker_frame(PSI_FRAME_SPARSE_PUSH_PULL, 1, 3, 5), 7);
+    write_seed(directory, "lane", "adopt-rows", story.bytes, story.used);
 }
 
 /* Another life of the server: workers tell where they are, one shows a result. */
@@ -570,6 +619,7 @@ write_lane_seeds(const char *directory)
     lane_changes_view(directory);
     lane_holds(directory);
     lane_adopts(directory);
+    lane_adopts_rows(directory);
     lane_closes(directory);
 }
 

@@ -5,7 +5,7 @@ which mode. Runs that failed count for nothing, and neither do blows that are vo
 import collections
 import re
 
-MODES = ("sum keep", "sum hold", "bsp", "stale", "async")
+MODES = ("sum keep", "sum hold", "bsp", "stale", "async", "sum rows", "rows")
 TOGETHER_MS = 100  # a server and the master within so much of each other
 
 ASKED = {

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 
-from run import HERE, MODE_OF_WORKER
+from run import HERE, MODE_OF_WORKER, workload
 
 from helpers import Job
 
@@ -39,7 +39,7 @@ def measure(directory, plan, mode, steps):
     for rank in range(plan.workers):
         Tape(directory / f"{rank}.tape", create=True)
     job = Job(directory / "job", "--workers", plan.workers, "--servers", 1, "-o", "logs", "--", sys.executable,
-              HERE / "ledger.py", "--mode", mode, "--shape", plan.shape, "--tapes", directory, "--steps", steps,
+              HERE / workload(mode), "--mode", mode, "--shape", plan.shape, "--tapes", directory, "--steps", steps,
               environment={"PYTHONPATH": f"{HERE}:{HERE.parent / 'cluster'}", "OMP_NUM_THREADS": "1"})
     code = job.wait(END_S)
     found = re.findall(r"digest (\d+) (\w+)", job.stdout())

@@ -6,7 +6,7 @@ import time
 
 import plan as plans
 from field import FENCED, REFUSED, Field, FieldJob
-from run import HERE, MODE_OF_WORKER, Run, Wrong, wait_until
+from run import HERE, MODE_OF_WORKER, Run, Wrong, wait_until, workload
 
 CUT_S = 3  # at least: longer than a silence is borne
 LEAVE_S = 30  # for a server that was cut off to learn that it is out, after its network is back
@@ -21,7 +21,7 @@ class FieldRun(Run):
         plan = self.plan
         self.field = Field(1 + plan.servers)
         copies = ["--replicas=1"] if plans.has_copies(plan.mode) else []
-        command = [self.python, HERE / "ledger.py", "--mode", MODE_OF_WORKER.get(plan.mode, plan.mode), "--shape", plan.shape,
+        command = [self.python, HERE / workload(plan.mode), "--mode", MODE_OF_WORKER.get(plan.mode, plan.mode), "--shape", plan.shape,
                    "--tapes", self.directory, "--pace", plan.pace]
         self.job = FieldJob(self.directory / "job", self.field, plan.servers, plan.workers, [*SETTINGS, *copies], command,
                             {"PSD_FAIL_BOARD": str(self.board.path), "OMP_NUM_THREADS": "1",

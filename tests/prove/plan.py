@@ -8,7 +8,8 @@ at the beginning or the end of a job."""
 import collections
 import random
 
-MODES = ("sum keep", "sum hold", "bsp", "stale", "async")
+MODES = ("sum keep", "sum hold", "bsp", "stale", "async", "sum rows", "rows")
+ROUNDS = ("sum keep", "sum hold", "bsp", "sum rows", "rows")  # all workers see the same in a step
 BLOWS_MAX = 5
 
 # points: armed with this one. provoke: who is killed to send somebody there.
@@ -64,7 +65,7 @@ def has_copies(mode):
 
 
 def steady_points(mode):
-    rounds = EACH_ROUND if mode in ("sum keep", "sum hold", "bsp") else ("server_push_applied",)
+    rounds = EACH_ROUND if mode in ROUNDS else ("server_push_applied",)
     return EACH_STEP + rounds + (EACH_CHANGE if has_copies(mode) else ()) + (EACH_HOLD if mode == "sum hold" else ())
 
 
@@ -158,6 +159,8 @@ def cell(mode, way, *blows, servers=2):
 CELLS = {
     "sum-keep-killed": cell("sum keep", "shm", Blow("server")),
     "sum-hold-at-a-point": cell("sum hold", "tcp", Blow("server", "server_hold_released", passing=5)),
+    "sum-rows-killed-twice": cell("sum rows", "shm", Blow("server"), Blow("server", "server_adopt_opened", provoke="server")),
+    "rows-killed": cell("rows", "tcp", Blow("server")),
     "bsp-server-and-master": cell("bsp", "shm", Blow("server"), Blow("master"), servers=3),
     "stale-master-promoting": cell("stale", "tcp", Blow("master", "master_promotion_ordered", provoke="server"), servers=3),
     "async-stopped-at-a-point": cell("async", "shm", Blow("server", "server_push_applied", passing=7, action="stop"), servers=3),

@@ -33,6 +33,10 @@ SETTINGS = ("--heartbeat_ms=200", "--lost_grace_ms=100", "--server_restarts=1000
             "--restart_delay_ms=1", "--lanes=1")
 
 
+def workload(mode):
+    return "rows_ledger.py" if "rows" in mode else "ledger.py"
+
+
 class Wrong(Exception):
     """A promise was broken."""
 
@@ -82,7 +86,7 @@ class Run:
 
     def start(self):
         plan = self.plan
-        worker = [self.python, HERE / "ledger.py", "--mode", MODE_OF_WORKER.get(plan.mode, plan.mode), "--shape", plan.shape,
+        worker = [self.python, HERE / workload(plan.mode), "--mode", MODE_OF_WORKER.get(plan.mode, plan.mode), "--shape", plan.shape,
                   "--tapes", self.directory, "--pace", plan.pace, *(["--meet"] if plan.meet else [])]
         self.job = Job(self.directory / "job", *SETTINGS, "--workers", plan.workers, "--servers", plan.servers,
                        *(["--replicas", 1] if plans.has_copies(plan.mode) else []),
@@ -350,7 +354,7 @@ class Run:
         digests = dict(re.findall(r"digest (\d+) (\w+)", said))
         if len(re.findall(r"closed\n", said)) != self.plan.workers:
             return 0, 0, "not all workers closed"
-        if plans.MODES.index(self.plan.mode) < 3:
+        if self.plan.mode in plans.ROUNDS:
             self.digest = digests.get(str(max(self.steps())))
             if len(set(re.findall(rf"digest {max(self.steps())} (\w+)", said))) != 1:
                 return 0, 0, "workers were told different values"

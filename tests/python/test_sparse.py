@@ -153,21 +153,6 @@ def test_sums_in_edge_cases(run):
                "use sum with idle_steps" in lines[2] and lines[3] == "6" for lines in said)
 
 
-def test_a_server_that_dies_ends_a_job_with_sums_of_rows_by_name(start):
-    """If this fails, a job hangs, or goes on with a part of a sum, when a server that was adding rows dies."""
-    job = start("""
-        poseidon.init()
-        sums = poseidon.SparseTable("clicks", 4, use="sum")
-        say("begun")
-        while True:
-            sums.push([1], np.ones((1, 4), np.float32)).wait()
-    """, servers=2)
-    job.wait_for_output("begun", count=2)
-    os.kill(job.pid_of("server1"), signal.SIGKILL)
-    assert job.wait(60) != 0
-    assert "its part of table clicks is lost" in job.stderr() and "sums of rows are not made anew" in job.stderr()
-
-
 def test_ids_of_every_kind(run):
     """If this fails, ids of some type or shape arrive as others, or rows lie where the wrong id stood."""
     said = run("""
@@ -235,9 +220,9 @@ def test_old_rows_make_room(run):
 
 
 def test_a_job_that_cannot_have_them_says_why(run):
-    """If this fails, a job whose servers have copies looks as if it kept its sums of rows."""
+    """If this fails, a worker that joins is given sums of rows that it had no part in."""
     script = """
         poseidon.init()
         say(attempt(poseidon.SparseTable, "e", 4, use="sum"))
     """
-    assert "no copies of sums of rows" in run(script, name="copies", servers=2, options=("--replicas", "1"))[0][0]
+    assert "cannot join sums of rows yet" in run(script, name="joins", options=("--max_workers", "4"))[0][0]

@@ -104,12 +104,16 @@ may_have_rows(const struct plan *plan)
            plan->load_step == 0;
 }
 
-/* Nobody has copies of sums of rows, and nobody joins them. */
+/* Workers make sums of rows anew when a server dies, unless they wait for replacements of each other. Then
+ * there are copies. Nobody joins them. */
 static bool
 may_have_sums_of_rows(const struct plan *plan)
 {
-    return may_have_rows(plan) && plan->replicas == 0 && plan->faults.server_lives == 0 &&
-           plan->max_servers == 0 && !plan_is_elastic(plan);
+    const bool are_remade = plan->server_wait_ms > 0 && plan->policy != PSI_DEATH_WAIT;
+    const bool are_safe = plan->replicas > 0 || plan->faults.server_lives == 0;
+
+    return (are_remade || are_safe) && plan->save_every == 0 && plan->load_step == 0 &&
+           !plan_is_elastic(plan);
 }
 
 /* Then rows do not go: the oracle of files knows only rows that come and change. */

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "client/core/lane_parts.h"
 #include "client/core/results.h"
+#include "client/core/sparse_sums.h"
 #include "rpc/post.h"
 
 /* The first step of the chunk that this worker is not through with. */
@@ -176,7 +177,7 @@ psi_adopt_came(const struct psd_table *table, uint32_t chunk, uint64_t step)
 
 /* The result of that step; NULL: it is not here. */
 static const void *
-shown(const struct psd_table *table, uint32_t chunk, uint64_t step)
+find_value(const struct psd_table *table, uint32_t chunk, uint64_t step)
 {
     const struct result *result = &table->results[chunk];
 
@@ -197,14 +198,37 @@ free_copy(void *owner, uint64_t cookie)
     free(owner);
 }
 
+/* What is shown of a result: all of it, or of rows a part. */
+struct shown {
+    const void *data; /* NULL: it is not here */
+    size_t bytes;
+    bool more; /* parts come behind it */
+};
+
+static struct shown
+find_shown(const struct psd_table *table, const struct psi_frame *asked)
+{
+    const struct result *result = &table->results[asked->chunk];
+    struct shown found = {0};
+
+    if (!psi_spec_is_sparse(&table->spec)) {
+        found.data = find_value(table, asked->chunk, asked->step);
+        found.bytes = psi_chunk_elements(table->spec.count, asked->chunk) * table->element_bytes;
+    } else if (result->has == PSI_HAS_KEPT && result->base == asked->step + 1) {
+        found.data = psi_place_sum_part(result->rows, asked->request, &found.bytes, &found.more);
+    }
+    return found;
+}
+
 /* As a copy: what is held may be released, and what is kept overtaken, before it has left. */
 static psd_status
-give(struct lane_link *lane, const struct psd_table *table, const void *data)
+give(struct lane_link *lane, const struct psd_table *table, const struct shown *found)
 {
     const struct psi_frame *asked = &lane->peer.inbox.frame;
+    const uint16_t more = found->more ? PSI_FLAG_MORE : 0;
     const struct psi_frame frame = {
-        .type = PSI_FRAME_PUSH,
-        .flags = PSI_FLAG_RESULT,
+        .type = psi_spec_is_sparse(&table->spec) ? PSI_FRAME_SPARSE_PUSH : PSI_FRAME_PUSH,
+        .flags = PSI_FLAG_RESULT | more,
         .dtype = (uint8_t)table->spec.dtype,
         .step = asked->step,
         .view = lane->client->view.id,
@@ -215,7 +239,7 @@ give(struct lane_link *lane, const struct psd_table *table, const void *data)
         .incarnation = (uint16_t)lane->client->job.incarnation,
     };
     struct psi_payload payload = {
-        .bytes = psi_chunk_elements(table->spec.count, asked->chunk) * table->element_bytes,
+        .bytes = found->bytes,
         .checksum = lane->client->config.checksum,
         .release = free_copy,
     };
@@ -225,7 +249,7 @@ give(struct lane_link *lane, const struct psd_table *table, const void *data)
     if (payload.owner == NULL) {
         return PSD_ERR_NO_MEMORY;
     }
-    psi_client_copy(lane->client, payload.owner, data, payload.bytes);
+    psi_client_copy(lane->client, payload.owner, found->data, payload.bytes);
     payload.base = payload.owner;
     status = psi_post_payload(lane->peer.conn, &frame, NULL, &payload);
     if (status != PSD_OK) {
@@ -239,16 +263,16 @@ psi_give_arrived(struct lane_link *lane, struct psd_error *err)
 {
     const struct psi_frame *asked = &lane->peer.inbox.frame;
     const struct psd_table *table = psi_table_find(lane->client, asked->table);
-    const void *data = table != NULL && table->results != NULL && asked->chunk < table->chunk_count
-                           ? shown(table, asked->chunk, asked->step)
-                           : NULL;
+    const bool is_known =
+        table != NULL && table->results != NULL && asked->chunk < table->chunk_count;
+    const struct shown found = is_known ? find_shown(table, asked) : (struct shown){0};
 
-    if (data == NULL) {
+    if (found.data == NULL) {
         return psi_fail(err, PSD_ERR_PROTOCOL,
                         "GIVE of step %llu, chunk %u of table %u: this worker does not have it",
                         (unsigned long long)asked->step, asked->chunk, asked->table);
     }
-    if (give(lane, table, data) != PSD_OK) {
+    if (give(lane, table, &found) != PSD_OK) {
         psi_lane_break(lane, "send failed"); /* it is asked for again */
     }
     return PSD_OK;

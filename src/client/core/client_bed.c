@@ -244,10 +244,26 @@ bed_come_back(struct client_bed *bed, uint32_t lane)
 }
 
 static struct psd_table *
-open_table(struct client_bed *bed, unsigned chunks, const struct psd_table_args *kind)
+open_spec(struct client_bed *bed, const struct psi_spec *spec)
 {
     static const uint32_t lanes[BED_LANES_MAX] = {1, 1};
-    const struct psi_frame frame = {.type = PSI_FRAME_TABLE_INFO};
+    struct psi_table_info info = {.id = bed->tables + 1, .spec = *spec};
+    struct psi_frame answer = {.type = PSI_FRAME_TABLE_INFO};
+    struct psd_op *op = NULL;
+
+    assert_true(bed->tables < BED_TABLES_MAX);
+    psi_loads_init(&info.loads, bed->lanes, lanes);
+    assert_int_equal(psi_client_table_open(bed->client, &info.spec, 0, &op, NULL), PSD_OK);
+    answer.request = world_hear(bed_master(bed), PSI_FRAME_TABLE_OPEN)->frame.request;
+    WORLD_SAY(&bed->world, bed_master(bed), &answer, table_info, &info);
+    bed->table[bed->tables] = psi_op_table(op);
+    bed_end_well(bed, op);
+    return bed->table[bed->tables++];
+}
+
+static struct psd_table *
+open_table(struct client_bed *bed, unsigned chunks, const struct psd_table_args *kind)
+{
     char name[2] = {(char)('a' + bed->tables), '\0'};
     const struct psd_table_args args = {
         .struct_size = sizeof(args),
@@ -259,19 +275,11 @@ open_table(struct client_bed *bed, unsigned chunks, const struct psd_table_args 
         .staleness = kind->staleness,
         .backup_workers = kind->backup_workers,
     };
-    struct psi_table_info info = {.id = bed->tables + 1};
-    struct psd_op *op = NULL;
-    struct psi_frame answer = frame;
+    struct psi_spec spec;
 
-    assert_true(chunks <= BED_LONE_CHUNKS_MAX && bed->tables < BED_TABLES_MAX);
-    assert_int_equal(psi_spec_init(&info.spec, &args, bed->welcome.workers, NULL), PSD_OK);
-    psi_loads_init(&info.loads, bed->lanes, lanes);
-    assert_int_equal(psi_client_table_open(bed->client, &info.spec, 0, &op, NULL), PSD_OK);
-    answer.request = world_hear(bed_master(bed), PSI_FRAME_TABLE_OPEN)->frame.request;
-    WORLD_SAY(&bed->world, bed_master(bed), &answer, table_info, &info);
-    bed->table[bed->tables] = psi_op_table(op);
-    bed_end_well(bed, op);
-    return bed->table[bed->tables++];
+    assert_true(chunks <= BED_LONE_CHUNKS_MAX);
+    assert_int_equal(psi_spec_init(&spec, &args, bed->welcome.workers, NULL), PSD_OK);
+    return open_spec(bed, &spec);
 }
 
 struct psd_table *
@@ -286,6 +294,20 @@ struct psd_table *
 bed_open_sum(struct client_bed *bed, unsigned chunks)
 {
     return open_table(bed, chunks, &(struct psd_table_args){.use = PSD_USE_SUM});
+}
+
+struct psd_table *
+bed_open_sum_of_rows(struct client_bed *bed)
+{
+    const struct psd_sparse_args args = {.struct_size = sizeof(args),
+                                         .name = "rows",
+                                         .dtype = PSD_F32,
+                                         .width = 1,
+                                         .use = PSD_USE_SUM};
+    struct psi_spec spec;
+
+    assert_int_equal(psi_spec_init_sparse(&spec, &args, bed->welcome.workers, NULL), PSD_OK);
+    return open_spec(bed, &spec);
 }
 
 /* ---- its operations ------------------------------------------------------------------------ */

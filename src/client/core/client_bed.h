@@ -80,6 +80,7 @@ void bed_begin_life(struct client_bed *bed, uint32_t lane);
 struct psd_table *bed_open(struct client_bed *bed, unsigned chunks, uint32_t staleness,
                            uint32_t backup_workers);
 struct psd_table *bed_open_sum(struct client_bed *bed, unsigned chunks);
+struct psd_table *bed_open_sum_of_rows(struct client_bed *bed); /* one number each */
 
 /* Starts an operation on the whole table. bed_begin: with anything else, `from` and `to` are filled
  * in, but for a view. */

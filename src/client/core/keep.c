@@ -9,6 +9,9 @@
  * What comes over a line into the table's view stays there until the next result comes, and that does
  * not come before everybody has this one either.
  *
+ * Sums of rows come into memory of the library, whatever the way. The operation shares it with whoever
+ * shows it: so of each place the last sum stays when the program has read it, and no other.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdlib.h>
@@ -16,6 +19,8 @@
 
 #include "client/core/lane_parts.h"
 #include "client/core/results.h"
+#include "client/core/sparse_rows.h"
+#include "client/core/sparse_sums.h"
 
 psd_status
 psi_results_create(struct psd_table *table)
@@ -38,11 +43,16 @@ psi_results_create(struct psd_table *table)
 }
 
 static void
-give_back(struct result *result)
+give_back(struct psi_client *client, struct result *result)
 {
     if (result->loan != NULL) {
         result->loan->give_back(result->loan);
         result->loan = NULL;
+    }
+    if (result->rows != NULL) {
+        client->kept_bytes -= psi_place_sum_bytes(result->rows);
+        psi_place_sum_release(result->rows);
+        result->rows = NULL;
     }
     result->data = NULL;
 }
@@ -57,7 +67,7 @@ void
 psi_results_destroy(struct psd_table *table)
 {
     for (uint64_t chunk = 0; table->results != NULL && chunk < table->chunk_count; chunk++) {
-        give_back(&table->results[chunk]);
+        give_back(table->client, &table->results[chunk]);
         if (table->results[chunk].copy != NULL) {
             table->client->kept_bytes -= chunk_bytes(table, chunk);
             free(table->results[chunk].copy);
@@ -107,7 +117,7 @@ psi_result_expect(struct lane_link *lane, struct request *request, struct psi_si
 {
     const struct psd_op *op = request->op;
 
-    if (!is_for_caller(op)) {
+    if (!is_for_caller(op) || op->transfer.rows != NULL) {
         return PSD_OK;
     }
     if (psi_result_is_viewed(lane, op)) {
@@ -146,6 +156,15 @@ copy_aside(struct psi_client *client, struct result *result, const void *payload
     return result->copy != NULL;
 }
 
+static void
+keep_rows(const struct psd_op *op, uint32_t chunk)
+{
+    struct result *result = &op->table->results[chunk];
+
+    result->rows = psi_sparse_sums_share(psi_sparse_rows_sums(op->transfer.rows), chunk);
+    op->client->kept_bytes += psi_place_sum_bytes(result->rows);
+}
+
 /* The last result goes when this one is here. */
 static bool
 keep(const struct lane_link *lane, const struct psd_op *op, uint32_t chunk, struct psi_loan *loan,
@@ -153,12 +172,14 @@ keep(const struct lane_link *lane, const struct psd_op *op, uint32_t chunk, stru
 {
     struct result *result = &op->table->results[chunk];
 
-    give_back(result);
+    give_back(op->client, result);
     result->base = op->transfer.step + 1;
     result->has = PSI_HAS_KEPT;
     result->loan = loan;
     result->data = payload;
-    if (loan == NULL && !psi_result_is_viewed(lane, op)) {
+    if (op->transfer.rows != NULL) {
+        keep_rows(op, chunk);
+    } else if (loan == NULL && !psi_result_is_viewed(lane, op)) {
         if (!copy_aside(op->client, result, payload, psi_transfer_bytes(op, chunk))) {
             return false;
         }
@@ -173,7 +194,7 @@ let_go(const struct psd_op *op, uint32_t chunk)
 {
     struct result *result = &op->table->results[chunk];
 
-    give_back(result);
+    give_back(op->client, result);
     result->has = PSI_HAS_NOTHING;
 }
 
@@ -244,7 +265,7 @@ psi_result_is_own(const struct psd_op *op, uint32_t chunk, const void *value)
 {
     struct result *result = &op->table->results[chunk];
 
-    give_back(result);
+    give_back(op->client, result);
     result->base = op->transfer.step + 1;
     result->has = PSI_HAS_KEPT;
     result->data = value;

@@ -280,10 +280,6 @@ value_arrived(struct lane_link *lane, const void *payload, struct psd_error *err
         lane->coming_to = NULL;
         return PSD_OK;
     }
-    if (request->op->table->results != NULL) {
-        psi_result_arrived(lane, request, payload);
-        return PSD_OK;
-    }
     if (request->op->transfer.rows != NULL) {
         status = psi_sparse_rows_came(request->op->transfer.rows, request->chunk, payload,
                                       frame->payload_bytes, err);
@@ -291,7 +287,9 @@ value_arrived(struct lane_link *lane, const void *payload, struct psd_error *err
     if (status == PSD_OK && (frame->flags & PSI_FLAG_MORE) != 0) {
         return rest_expected(lane, request, err);
     }
-    if (status == PSD_OK) {
+    if (status == PSD_OK && request->op->table->results != NULL) {
+        psi_result_arrived(lane, request, payload);
+    } else if (status == PSD_OK) {
         psi_request_answered(lane, request, PSD_OK, "", frame);
     }
     return status;

@@ -70,7 +70,8 @@ psi_push_cost(const struct lane_link *lane, const struct psd_op *op, uint64_t by
 static bool
 says_keeps(const struct lane_link *lane, const struct psd_op *op)
 {
-    return op->table->results != NULL && op->transfer.type == PSI_FRAME_PUSH_PULL &&
+    return op->table->results != NULL && psi_frame_has_gradient(op->transfer.type) &&
+           psi_frame_wants_value(op->transfer.type) &&
            (psi_result_is_kept(lane, op) || op->node.gathering != NULL);
 }
 

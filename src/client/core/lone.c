@@ -81,7 +81,8 @@ bool
 psi_lone_is(const struct psi_client *client, const struct psi_spec *spec)
 {
     return client->config.lone_sums && client->job.workers == 1 && !client->job.elastic &&
-           client->job.policy != PSI_DEATH_WAIT && psi_spec_survives(spec);
+           client->job.policy != PSI_DEATH_WAIT && psi_spec_survives(spec) &&
+           !psi_spec_is_sparse(spec);
 }
 
 static void

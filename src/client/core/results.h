@@ -30,8 +30,9 @@ struct result {
     uint64_t lacked;   /* behind the step whose result another life was told is not here; or 0 */
     struct psd_op *op; /* PSI_HAS_HELD: borrowed; it waits for RELEASE */
     const void *data;  /* PSI_HAS_KEPT: the result, ... */
-    struct psi_loan *loan; /* ... on loan; ... */
-    void *copy;            /* ... or owned; else it is the view, or memory of the host's sums */
+    struct psi_loan *loan;  /* ... on loan; ... */
+    void *copy;             /* ... or owned; else it is the view, or memory of the host's sums */
+    struct place_sum *rows; /* PSI_HAS_KEPT, sums of rows: the result, shared with its operation */
 };
 
 /* ---- keep.c */
@@ -48,11 +49,12 @@ psi_result_is_viewed(const struct lane_link *lane, const struct psd_op *op)
     return !lane->lends && op->transfer.to_view && !op->in_place;
 }
 
-/* Can the worker show what comes from there when its caller has gone on? Then pushes say so. */
+/* Can the worker show what comes from there when its caller has gone on? Then pushes say so. Rows come into
+ * memory of the library in any case. */
 static inline bool
 psi_result_is_kept(const struct lane_link *lane, const struct psd_op *op)
 {
-    return lane->lends || psi_result_is_viewed(lane, op);
+    return lane->lends || psi_result_is_viewed(lane, op) || op->transfer.rows != NULL;
 }
 
 /* A value is coming: where it goes, if not straight to its caller. PSD_ERR_NO_MEMORY: nowhere. */

@@ -5,10 +5,14 @@
  * sorted a byte at a time, from the last on, without the bytes that all have in common. Rows are
  * copied once, to where they belong.
  *
+ * What a place has answered does not change any more when all of it is here. So its operation shares it
+ * with whoever keeps it for servers that are lost (keep.c), and it goes when neither needs it.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "client/core/sparse_sums.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,22 +27,27 @@ enum { DIGITS = 256, DIGIT_BITS = 8, ID_BITS = 64 };
 struct answer {
     struct answer *next;
     struct psi_rows rows; /* in bytes */
+    size_t size;
     _Alignas(8) uint8_t bytes[];
 };
 
-/* What one place has answered. */
-struct place_sums {
+/* What one place has answered. Thread: operations are freed by any thread, hence the atomic. */
+struct place_sum {
+    atomic_uint users;    /* who still needs it; the last one frees it */
     struct answer *first; /* owned */
     struct answer *last;
-    struct answer *coming; /* owned; not all of it is here */
-    uint64_t count;        /* rows that have come */
+    uint64_t count; /* rows that have come ... */
+    uint64_t bytes; /* ... and what they take */
 };
 
 struct sparse_sums {
     const struct psi_spec *spec; /* the table's */
     size_t row_bytes;
     uint32_t places;
-    struct place_sums place[];
+    struct place {
+        struct place_sum *sum; /* shared; NULL: nothing has come */
+        struct answer *coming; /* owned; not all of it is here */
+    } place[];
 };
 
 struct sum_row {
@@ -60,18 +69,28 @@ psi_sparse_sums_create(const struct psi_spec *spec, uint32_t places)
 }
 
 void
+psi_place_sum_release(struct place_sum *sum)
+{
+    if (sum == NULL || atomic_fetch_sub(&sum->users, 1) > 1) {
+        return;
+    }
+    while (sum->first != NULL) {
+        struct answer *next = sum->first->next;
+
+        free(sum->first);
+        sum->first = next;
+    }
+    free(sum);
+}
+
+void
 psi_sparse_sums_begin(struct sparse_sums *sums, uint64_t place)
 {
-    struct place_sums *here = &sums->place[place];
+    struct place *here = &sums->place[place];
 
-    while (here->first != NULL) {
-        struct answer *next = here->first->next;
-
-        free(here->first);
-        here->first = next;
-    }
+    psi_place_sum_release(here->sum);
     free(here->coming);
-    *here = (struct place_sums){0};
+    *here = (struct place){0};
 }
 
 void
@@ -86,8 +105,15 @@ psi_sparse_sums_free(struct sparse_sums *sums)
 void *
 psi_sparse_sums_room(struct sparse_sums *sums, uint64_t place, size_t bytes)
 {
-    struct place_sums *here = &sums->place[place];
+    struct place *here = &sums->place[place];
 
+    if (here->sum == NULL) {
+        here->sum = calloc(1, sizeof(*here->sum));
+        if (here->sum == NULL) {
+            return NULL;
+        }
+        atomic_init(&here->sum->users, 1);
+    }
     free(here->coming);
     here->coming = malloc(sizeof(*here->coming) + bytes);
     return here->coming == NULL ? NULL : here->coming->bytes;
@@ -96,7 +122,8 @@ psi_sparse_sums_room(struct sparse_sums *sums, uint64_t place, size_t bytes)
 bool
 psi_sparse_sums_last(const struct sparse_sums *sums, uint64_t place, uint64_t *id_p)
 {
-    const struct answer *last = sums->place[place].last;
+    const struct place_sum *sum = sums->place[place].sum;
+    const struct answer *last = sum == NULL ? NULL : sum->last;
 
     if (last == NULL || last->rows.pushed == 0) {
         return false;
@@ -106,25 +133,28 @@ psi_sparse_sums_last(const struct sparse_sums *sums, uint64_t place, uint64_t *i
 }
 
 static void
-append(struct place_sums *here)
+append(struct place *here, size_t bytes)
 {
+    struct place_sum *sum = here->sum;
     struct answer *answer = here->coming;
 
     here->coming = NULL;
-    here->count += answer->rows.pushed;
+    sum->count += answer->rows.pushed;
+    sum->bytes += bytes;
     answer->next = NULL;
-    if (here->last == NULL) {
-        here->first = answer;
+    answer->size = bytes;
+    if (sum->last == NULL) {
+        sum->first = answer;
     } else {
-        here->last->next = answer;
+        sum->last->next = answer;
     }
-    here->last = answer;
+    sum->last = answer;
 }
 
 psd_status
 psi_sparse_sums_came(struct sparse_sums *sums, uint64_t place, size_t bytes, struct psd_error *err)
 {
-    struct place_sums *here = &sums->place[place];
+    struct place *here = &sums->place[place];
     struct answer *answer = here->coming;
     const uint32_t bits = sums->spec->bucket_bits;
     const struct psi_rows_form form = {
@@ -143,9 +173,40 @@ psi_sparse_sums_came(struct sparse_sums *sums, uint64_t place, size_t bytes, str
                           (unsigned long long)last);
     }
     if (status == PSD_OK) {
-        append(here);
+        append(here, bytes);
     }
     return status;
+}
+
+struct place_sum *
+psi_sparse_sums_share(const struct sparse_sums *sums, uint64_t place)
+{
+    struct place_sum *sum = sums->place[place].sum;
+
+    atomic_fetch_add(&sum->users, 1);
+    return sum;
+}
+
+uint64_t
+psi_place_sum_bytes(const struct place_sum *sum)
+{
+    return sum->bytes;
+}
+
+const void *
+psi_place_sum_part(const struct place_sum *sum, uint32_t index, size_t *bytes_p, bool *more_p)
+{
+    const struct answer *answer = sum->first;
+
+    for (; answer != NULL && index > 0; index--) {
+        answer = answer->next;
+    }
+    if (answer == NULL) {
+        return NULL;
+    }
+    *bytes_p = answer->size;
+    *more_p = answer->next != NULL;
+    return answer->bytes;
 }
 
 uint64_t
@@ -154,7 +215,7 @@ psi_sparse_sums_count(const struct sparse_sums *sums)
     uint64_t count = 0;
 
     for (uint32_t i = 0; i < sums->places; i++) {
-        count += sums->place[i].count;
+        count += sums->place[i].sum == NULL ? 0 : sums->place[i].sum->count;
     }
     return count;
 }
@@ -163,7 +224,9 @@ static void
 collect(const struct sparse_sums *sums, struct sum_row *all)
 {
     for (uint32_t i = 0; i < sums->places; i++) {
-        for (const struct answer *answer = sums->place[i].first; answer != NULL;
+        const struct place_sum *sum = sums->place[i].sum;
+
+        for (const struct answer *answer = sum == NULL ? NULL : sum->first; answer != NULL;
              answer = answer->next) {
             const struct psi_rows *rows = &answer->rows;
 

@@ -18,6 +18,7 @@
 
 #include "table/spec.h"
 
+struct place_sum;
 struct sparse_sums;
 
 /* NULL: no memory. */
@@ -36,6 +37,15 @@ psd_status psi_sparse_sums_came(struct sparse_sums *sums, uint64_t place, size_t
 
 /* The last id that has come. False: none has. */
 bool psi_sparse_sums_last(const struct sparse_sums *sums, uint64_t place, uint64_t *id_p);
+
+/* What a place has answered, when all of it has come: for one more to keep. */
+struct place_sum *psi_sparse_sums_share(const struct sparse_sums *sums, uint64_t place);
+void psi_place_sum_release(struct place_sum *sum); /* or NULL */
+uint64_t psi_place_sum_bytes(const struct place_sum *sum);
+
+/* The index-th of its payloads, as it came, and whether there is one behind it. NULL: there are not so many. */
+const void *psi_place_sum_part(const struct place_sum *sum, uint32_t index, size_t *bytes_p,
+                               bool *more_p);
 
 /* When all have come: how many rows there are, and all of them by rising id. False: no memory. */
 uint64_t psi_sparse_sums_count(const struct sparse_sums *sums);
