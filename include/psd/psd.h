@@ -61,6 +61,7 @@
 #include <stdint.h>
 
 #include <psd/elastic.h>
+#include <psd/reader.h>
 #include <psd/status.h>
 
 #ifdef __cplusplus

@@ -88,6 +88,11 @@ bool is_gone(const struct peer *peer);
 /* A new connection that says HELLO as that life of the rank. */
 struct peer *meet(struct lane_bed *bed, uint32_t rank, uint16_t incarnation);
 
+/* A new connection of a reader, and the master's answer to the lane's PING, by which the lane knows that it
+ * has its place. */
+struct peer *meet_reader(struct lane_bed *bed, uint64_t life);
+void pong(struct lane_bed *bed);
+
 /* A frame from a peer, with a payload or without (bytes 0); rank, incarnation and view are filled
  * in. */
 void say(struct lane_bed *bed, struct peer *peer, struct psi_frame frame, const void *payload,

@@ -128,14 +128,17 @@ rows_transfer(struct worker *worker, unsigned flight, unsigned index, struct psi
     if (psi_frame_has_gradient(args->type) && !args->empty) {
         collect(worker, index, cargo, ids, &rows);
     }
-    const struct sparse_given given = {.push_count = rows.count,
-                                       .push_ids = rows.ids,
-                                       .gradients = rows.numbers,
-                                       .adds_nothing = args->empty,
-                                       .lookup_count = asks ? count : 0,
-                                       .lookup_ids = ids,
-                                       .values = args->to,
-                                       .part_bytes = plan_of(worker)->rows_part_bytes};
+    const struct sparse_given given = {
+        .push_count = rows.count,
+        .push_ids = rows.ids,
+        .gradients = rows.numbers,
+        .adds_nothing = args->empty,
+        .lookup_count = asks ? count : 0,
+        .lookup_ids = ids,
+        .values = args->to,
+        .part_bytes = plan_of(worker)->rows_part_bytes,
+        .answer_bytes = plan->kind == KIND_ROUNDS ? plan_of(worker)->rows_part_bytes
+                                                  : 0}; /* else each is of another moment */
 
     psi_assert(psi_sparse_rows_create(spec, plan->places, args->type, &given, &args->rows, &err) ==
                PSD_OK);
