@@ -172,16 +172,27 @@ open_info(struct lane_bed *bed, struct psi_table_info info)
 void
 open_table(struct lane_bed *bed, uint32_t id, const struct psd_table_args *args)
 {
-    struct psi_table_info info = {.id = id, .again = bed->life != bed->life_in_job};
+    struct psi_table_info info = {
+        .id = id, .step = bed->first_step, .again = bed->life != bed->life_in_job};
 
     assert_int_equal(psi_spec_init(&info.spec, args, bed->workers, NULL), PSD_OK);
     open_info(bed, info);
 }
 
 void
+open_table_again(struct lane_bed *bed, uint32_t id, const struct psi_spec *spec)
+{
+    static const uint32_t lanes[1] = {1};
+    struct psi_table_info info = {.id = id, .step = bed->first_step, .spec = *spec};
+
+    psi_loads_init(&info.loads, 1, lanes);
+    SAY(bed, bed->master, PSI_FRAME_TABLE_OPEN, table_info, &info);
+}
+
+void
 open_sparse(struct lane_bed *bed, uint32_t id, const struct psd_sparse_args *args)
 {
-    struct psi_table_info info = {.id = id};
+    struct psi_table_info info = {.id = id, .step = bed->first_step};
 
     assert_int_equal(psi_spec_init_sparse(&info.spec, args, bed->workers, NULL), PSD_OK);
     open_info(bed, info);
