@@ -26,7 +26,7 @@ cores=(src/server/{adopt,adopt_reports,answers,backup,hold,lane,loads,parked,pus
        src/master/{barrier,given,master,members,nodes,quorum,rebuild,rebuild_reports,rebuild_tables,sessions,tables,views,workers}.c
        src/client/core/{backup,control,core,lane_answers,lane_own,lane_queue,lane_requests,lane_send}.c
        src/client/core/{lanes,ops,order,share,tables,transfer}.c
-       src/client/read/{reader,reading,read_lanes,read_tables}.c
+       src/client/read/{reading,read_lanes,read_life,read_tables}.c
        src/client/host/{gather,gather_send,gathered,host,route}.c
        src/rpc/{inbox,peer,post}.c src/transport/shm/{shm_meet,lending}.c src/transport/stream/{carrier_shm,carrier_shm_send,stream,stream_out}.c)
 

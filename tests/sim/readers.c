@@ -131,6 +131,9 @@ check_chunks(const struct reader *reader, const struct psi_read_answer *answer)
     const struct table_plan *plan = plan_of(reader);
     const size_t each = psi_dtype_bytes(plan->dtype);
 
+    if (answer->oldest < reader->readers->job->plan.load_step) {
+        return; /* workers have not loaded it yet: what was there before, the oracle does not know */
+    }
     for (uint64_t chunk = 0; chunk < plan_chunk_count(plan); chunk++) {
         const uint8_t *have = reader->values + plan_chunk_first(plan, chunk) * each;
         const size_t bytes = plan_chunk_elements(plan, chunk) * each;

@@ -92,7 +92,7 @@ declined(struct read_lane *lane, const void *payload, size_t bytes, struct psd_e
     struct psi_verdict verdict;
     const psd_status status = psi_verdict_decode(payload, bytes, &verdict, err);
 
-    if (status != PSD_OK || lane->peer.inbox.frame.request != lane->request) {
+    if (status != PSD_OK || lane->request == 0 || lane->peer.inbox.frame.request != lane->request) {
         return status;
     }
     lane->request = 0;

@@ -1,5 +1,5 @@
 /*
- * reader.c - a reader: its connection to the master, and what it knows of the job.
+ * read_life.c - a reader: its connection to the master, and what it knows of the job.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
