@@ -174,6 +174,13 @@ psi_observer_ask(struct psi_observer *observer, struct psd_node *nodes, size_t c
     if (status == PSD_OK) {
         status = psi_context_finish_locked(context, op, &op, err);
     }
+    if (status == PSD_ERR_TIMEOUT) {
+        const struct psd_error *reason = &context->client->master.peer.reason;
+
+        psi_fail(err, status, "ask the master at %s: no answer in time%s%s",
+                 context->client->master_address, reason->status != PSD_OK ? ": " : "",
+                 reason->status != PSD_OK ? reason->text : "");
+    }
     if (status == PSD_OK) {
         copy_locked(observer, psi_op_nodes(op), nodes, capacity, count_p);
         psi_context_forget_locked(context, op);
