@@ -293,9 +293,11 @@ reading_answered(struct read_lane *lane, const void *payload, size_t bytes, stru
 
     if (!reading->is_open || lane->request == 0 || frame->request != lane->request ||
         frame->table != table->id || frame->chunk != chunk_of(lane) ||
-        is_sparse != (frame->type == PSI_FRAME_SPARSE_VALUE)) {
-        return psi_fail(err, PSD_ERR_PROTOCOL, "%s of table %u chunk %u: nobody asked for it",
-                        psi_frame_type_name(frame->type), frame->table, frame->chunk);
+        is_sparse != (frame->type == PSI_FRAME_SPARSE_VALUE) ||
+        bytes != reading_answer_bytes(lane)) {
+        return psi_fail(err, PSD_ERR_PROTOCOL,
+                        "%s of table %u chunk %u, %zu bytes: nobody asked for it",
+                        psi_frame_type_name(frame->type), frame->table, frame->chunk, bytes);
     }
     if (is_sparse) {
         status = psi_rows_value_decode(payload, bytes, row_bytes(table), lane->asked, &rows, err);
