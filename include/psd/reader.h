@@ -1,9 +1,9 @@
 /*
  * reader.h - looking at the values of a running job from outside: for evaluation and for serving.
  *
- * A part of psd.h, which includes it. A reader is no worker: it has no rank and no step, pushes nothing, and no
- * round waits for it. It may come, go and die at any time. It has a key of its own, which
- * lets it look and do nothing else: psd_run reader-key writes it to a file.
+ * A part of psd.h, which includes it. A reader is no worker: it has no rank and no step, pushes
+ * nothing, and no round waits for it. It may come, go and die at any time. It has a key of its own,
+ * which lets it look and do nothing else: psd_run reader-key writes it to a file.
  *
  *     psd_reader *reader;
  *     struct psd_reader_table words = {.struct_size = sizeof(words)};
@@ -53,9 +53,9 @@ struct psd_reader_open_args {
  *   PSD_ERR_BUSY       the job has 64 readers, which is the most;
  *   PSD_ERR_NO_MEMORY.
  *
- * A reader may be used by any thread; calls wait for each other, so threads that are to read at once
- * have readers of their own. It has no thread: between calls it does nothing. After fork() the child must not
- * use it.
+ * A reader may be used by any thread; calls wait for each other, so threads that are to read at
+ * once have readers of their own. It has no thread: between calls it does nothing. After fork() the
+ * child must not use it.
  */
 PSD_API psd_status psd_reader_open(const struct psd_reader_open_args *args, psd_reader **reader_p);
 
@@ -106,12 +106,12 @@ struct psd_reader_answer {
 /*
  * psd_reader_read - read, and say how old it is.
  *
- * A value is what the servers had made safe when they answered: the value of a step, never half of one
- * and half of another. `step` is that of psd_table_step: in bulk-synchronous tables the value after
- * that many steps. In tables with staleness it counts the changes of the part of the table in which the
- * value is, and later changes may show. The parts of a table on several servers may be of different steps, if a step
- * ends meanwhile: `step` and `newest` tell. Looking at an id that has no row gives its
- * initial value, and creates nothing.
+ * A value is what the servers had made safe when they answered: the value of a step, never half of
+ * one and half of another. `step` is that of psd_table_step: in bulk-synchronous tables the value
+ * after that many steps. In tables with staleness it counts the changes of the part of the table in
+ * which the value is, and later changes may show. The parts of a table on several servers may be of
+ * different steps, if a step ends meanwhile: `step` and `newest` tell. Looking at an id that has no
+ * row gives its initial value, and creates nothing.
  *
  * A lane of a server that dies, moves or comes back is asked again, until the deadline.
  *
