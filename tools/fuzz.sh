@@ -22,10 +22,11 @@ decoders=(src/wire/frame.c src/wire/meta.c src/wire/pack.c src/wire/rows.c src/w
 cover_min=95
 
 # Not decoders, so without a limit: what runs behind them in the stateful targets.
-cores=(src/server/{adopt,adopt_reports,answers,backup,hold,lane,loads,parked,pushes,rounds,sessions,share,slots,stall,tables,views,why}.c
+cores=(src/server/{adopt,adopt_reports,answers,backup,hold,lane,loads,parked,pushes,reading,rounds,sessions,share,slots,stall,tables,views,why}.c
        src/master/{barrier,given,master,members,nodes,quorum,rebuild,rebuild_reports,rebuild_tables,sessions,tables,views,workers}.c
        src/client/core/{backup,control,core,lane_answers,lane_own,lane_queue,lane_requests,lane_send}.c
        src/client/core/{lanes,ops,order,share,tables,transfer}.c
+       src/client/read/{reading,read_lanes,read_life,read_tables}.c
        src/client/host/{gather,gather_send,gathered,host,route}.c
        src/rpc/{inbox,peer,post}.c src/transport/shm/{shm_meet,lending}.c src/transport/stream/{carrier_shm,carrier_shm_send,stream,stream_out}.c)
 

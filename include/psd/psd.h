@@ -61,6 +61,7 @@
 #include <stdint.h>
 
 #include <psd/elastic.h>
+#include <psd/reader.h>
 #include <psd/status.h>
 
 #ifdef __cplusplus
@@ -452,14 +453,16 @@ struct psd_rows {
  * gradients of rows, or both. They wait for nobody, and follow the rules of psd_pull, psd_push and
  * psd_push_pull: a push_lookup at step c is a push at c and a lookup at c + 1.
  *
- * Ids and gradients are copied before the call returns: they may change right after it. `values`
- * is written while the operation is under way. A lookup waits only for the lanes of servers that
- * have its ids. A push may be larger than a message: it goes in parts, and counts with the last one.
+ * Ids and gradients are copied before the call returns: they may change right after it. `values` is
+ * written while the operation is under way. A lookup waits only for the lanes of servers that have
+ * its ids. Both may be larger than a message: a push goes in parts, and counts with the last one.
+ * The parts of a lookup come one after the other, and in a bulk-synchronous table without backup
+ * workers all of them are of one step; so a push of this step that is started later leaves when
+ * they are here.
  *
  * Returns PSD_OK, or
  *   PSD_ERR_INVALID     missing pointer, not a sparse table;
- *   PSD_ERR_TOO_BIG     more than 1,048,576 ids looked up, or 16 MiB of their rows, in one lane of a
- *                       server: the message says how much it is. Look them up in several operations;
+ *   PSD_ERR_TOO_BIG     more than 2^30 ids;
  *   PSD_ERR_STEP, PSD_ERR_NOT_FINITE (the message names the id), PSD_ERR_NO_MEMORY, PSD_ERR_FORKED,
  *   or a reason why the context is over.
  */

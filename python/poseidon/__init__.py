@@ -29,6 +29,7 @@ from ._errors import (ClosedError, DroppedError, Error, FileError, ForkedError, 
                       RefusedError, StateError, Status, StepError, TimeoutError)
 from ._future import Future
 from ._library import library as _load_library
+from ._reader import Reader, Reading
 from ._sparse import SparseTable
 from ._table import Table
 from ._version import __version__
@@ -36,12 +37,12 @@ from ._version import __version__
 __all__ = [
     "ClosedError", "Context", "DroppedError", "Error", "FileError", "ForkedError", "Future",
     "InvalidError", "LibraryError", "LostError", "Members", "MemoryError", "MismatchError", "Node",
-    "NotFiniteError", "RefusedError", "SparseTable", "StateError", "Status", "StepError", "Table", "TimeoutError",
+    "NotFiniteError", "Reader", "Reading", "RefusedError", "SparseTable", "StateError", "Status", "StepError", "Table", "TimeoutError",
     "__version__", "abandon", "alloc", "barrier", "broadcast", "close", "context", "global_step",
     "init", "is_initialized", "leave", "library_version", "load", "local_rank", "local_size", "mark",
     "members", "nodes", "num_servers", "rank", "report", "run", "save", "size"]
 
-for _public in (Context, Members, Node, Future, SparseTable, Table, Status, Error, *Error.__subclasses__(),
+for _public in (Context, Members, Node, Future, Reader, Reading, SparseTable, Table, Status, Error, *Error.__subclasses__(),
                 *StateError.__subclasses__()):
     _public.__module__ = __name__  # how messages and help() call them
 

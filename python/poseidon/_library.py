@@ -14,8 +14,8 @@ from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int, c_int3
 from ctypes import c_uint32, c_uint64, c_void_p
 
 from ._errors import LibraryError, error_of
-from ._structs import (DIMS_MAX, STRUCTS, ErrorText, MembersInfo, NodeInfo, OpenArgs, Rows, RuleArgs, SparseArgs,
-                       TableArgs, Transfer)
+from ._structs import (DIMS_MAX, STRUCTS, ErrorText, MembersInfo, NodeInfo, OpenArgs, ReaderAnswer, ReaderArgs,
+                       ReaderOpenArgs, ReaderTable, Rows, RuleArgs, SparseArgs, TableArgs, Transfer)
 from ._version import __version__
 
 FOREVER = 2**32 - 1
@@ -85,6 +85,10 @@ _PROTOTYPES = {
     "psd_checkpoint_part": (c_int, [c_void_p, c_uint64, c_void_p, c_size_t]),
     "psd_checkpoint_resumed": (c_int, [c_void_p, c_void_p, c_size_t, POINTER(c_size_t),
                                        POINTER(c_uint64)]),
+    "psd_reader_open": (c_int, [POINTER(ReaderOpenArgs), POINTER(c_void_p)]),
+    "psd_reader_close": (None, [c_void_p]),
+    "psd_reader_find": (c_int, [c_void_p, c_char_p, POINTER(ReaderTable)]),
+    "psd_reader_read": (c_int, [c_void_p, POINTER(ReaderArgs), POINTER(ReaderAnswer)]),
     "psd_load": (c_int, [c_void_p, c_char_p, POINTER(c_uint64)]),
 }
 

@@ -22,6 +22,19 @@ if TYPE_CHECKING:
     from ._table import RuleNumbers
 
 
+def id_array(what: str, given: Any) -> np.ndarray:
+    """Ids as the library reads them: 64 bits each, contiguous."""
+    array, name = elements(what, given)
+    if array.size == 0:
+        return np.zeros(array.shape, np.uint64)
+    if array.dtype.kind == "V":  # of DLPack
+        array = np.asarray(given)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{what} of type {name}: expected integers")
+    wide = array.astype(np.int64 if array.dtype.kind == "i" else np.uint64, order="C", copy=False)
+    return wide.view(np.uint64)
+
+
 class SparseTable:
     """Opens a sparse table, or joins the one that another worker opened under this name: every
     worker opens it with the same arguments (priority aside). docs/sparse.md says what to choose.
@@ -132,16 +145,7 @@ class SparseTable:
                            self._target("lookup", asked, out), step, priority, timeout_ms)
 
     def _ids(self, verb: str, given: Any) -> np.ndarray:
-        what = f"{verb} sparse table {self.name}: ids"
-        array, name = elements(what, given)
-        if array.size == 0:
-            return np.zeros(array.shape, np.uint64)
-        if array.dtype.kind == "V":  # of DLPack
-            array = np.asarray(given)
-        if array.dtype.kind not in "iu":
-            raise TypeError(f"{what} of type {name}: expected integers")
-        wide = array.astype(np.int64 if array.dtype.kind == "i" else np.uint64, order="C", copy=False)
-        return wide.view(np.uint64)
+        return id_array(f"{verb} sparse table {self.name}: ids", given)
 
     def _gradients(self, verb: str, ids: np.ndarray, given: Any) -> Lent:
         return lend_input(f"{verb} sparse table {self.name}", given, self.dtype,

@@ -72,7 +72,26 @@ class MembersInfo(Structure):
                 ("index", c_uint32)]
 
 
+class ReaderOpenArgs(Structure):
+    _fields_ = [("struct_size", c_size_t), ("master_address", c_char_p), ("key_file", c_char_p), ("timeout_ms", c_uint32)]
+
+
+class ReaderTable(Structure):
+    _fields_ = [("struct_size", c_size_t), ("number", c_uint32), ("dtype", c_uint32), ("width", c_uint32),
+                ("dims", c_uint32), ("shape", c_uint64 * DIMS_MAX), ("count", c_uint64)]
+
+
+class ReaderArgs(Structure):
+    _fields_ = [("struct_size", c_size_t), ("table", c_uint32), ("count", c_uint32), ("ids", c_void_p),
+                ("values", c_void_p), ("steps", c_void_p), ("timeout_ms", c_uint32)]
+
+
+class ReaderAnswer(Structure):
+    _fields_ = [("struct_size", c_size_t), ("step", c_uint64), ("newest", c_uint64), ("age_us", c_uint64)]
+
+
 STRUCTS: dict[str, type[Structure]] = {
     "psd_open_args": OpenArgs, "psd_rule_args": RuleArgs, "psd_table_args": TableArgs,
     "psd_transfer": Transfer, "psd_sparse_args": SparseArgs, "psd_rows": Rows, "psd_error": ErrorText, "psd_node": NodeInfo,
-    "psd_members": MembersInfo}
+    "psd_members": MembersInfo, "psd_reader_open_args": ReaderOpenArgs, "psd_reader_table": ReaderTable,
+    "psd_reader_args": ReaderArgs, "psd_reader_answer": ReaderAnswer}

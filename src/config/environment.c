@@ -14,9 +14,9 @@
 #include "config/settings.h"
 
 /* Ours, and no settings; written as settings are. */
-static const char *const others[] = {"force_tls",   "insecure", "master_address", "master_file",
-                                     "rank",        "role",     "restart_count",  "secret_fd",
-                                     "secret_file", "world"};
+static const char *const others[] = {
+    "force_tls", "insecure",      "master_address", "master_file", "rank", "reader_key_file",
+    "role",      "restart_count", "secret_fd",      "secret_file", "world"};
 
 psd_status
 psi_environment_switch(const char *name, bool *on_p, struct psd_error *err)

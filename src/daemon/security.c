@@ -122,6 +122,12 @@ daemon_security_apply(const struct daemon_security *security, const char *self,
     if (security->sealed_always) {
         psi_tls_seal_always(*tls_p);
     }
+    status = psi_tls_admit_readers(*tls_p, err);
+    if (status != PSD_OK) {
+        psi_tls_destroy(*tls_p);
+        *tls_p = NULL;
+        return status;
+    }
     config->auth = &psi_tls_auth;
     config->credentials = *tls_p;
     return PSD_OK;

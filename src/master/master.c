@@ -196,6 +196,12 @@ has_to_hear(const struct master *master, const struct session *session)
     return master->end_status != PSD_OK && session->member->state != PSD_NODE_DONE;
 }
 
+static bool
+reads(const struct session *session)
+{
+    return session->guest.conn != NULL && session->kind == SESSION_READER;
+}
+
 /* A server may have nothing but lanes that stand by. */
 static bool
 stands_by(const struct session *session)
@@ -254,7 +260,7 @@ master_end(struct master *master, int exit_code, psd_status status, const char *
     tell_end(master);
     for (struct session *session = session_first(master); session != NULL;
          session = session_next(session)) {
-        if (has_to_hear(master, session) || stands_by(session)) {
+        if (has_to_hear(master, session) || stands_by(session) || reads(session)) {
             master_send_end(session);
         }
     }

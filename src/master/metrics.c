@@ -129,6 +129,7 @@ measure(struct master *master)
     }
     psi_metric_set(master->metrics, PSI_METRIC_MEMBERS, members);
     psi_metric_set(master->metrics, PSI_METRIC_OBSERVERS, observers);
+    psi_metric_set(master->metrics, PSI_METRIC_READERS, master_readers(master));
     psi_metric_set(master->metrics, PSI_METRIC_SEAL_TIME, counts.sealed_ns);
     psi_metric_set(master->metrics, PSI_METRIC_COPYING_TIME, counts.copied_ns);
     psi_metric_set(master->metrics, PSI_METRIC_FRAMES_OUT, counts.frames_out);

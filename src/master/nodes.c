@@ -103,7 +103,8 @@ send_nodes(struct session *session, uint32_t request)
 {
     const struct master *master = session->master;
     struct psi_frame frame = master_frame(master, PSI_FRAME_NODES_INFO);
-    struct psi_nodes nodes = {.count = 1 + master->config.servers};
+    struct psi_nodes nodes = {.count = 1 + master->config.servers,
+                              .readers = master_readers(master)};
 
     for (uint32_t rank = 0; rank < master->config.workers; rank++) {
         nodes.count += is_in_it(master, rank);

@@ -16,7 +16,7 @@
 #include "master/state.h"
 #include "table/spec.h"
 
-enum { FROM_WORKER = 1, FROM_LANE = 2, FROM_OBSERVER = 4 };
+enum { FROM_WORKER = 1, FROM_LANE = 2, FROM_OBSERVER = 4, FROM_READER = 8 };
 
 /* Who may send what. */
 static const struct {
@@ -24,7 +24,7 @@ static const struct {
     unsigned from;
     master_handler handle;
 } dispatch_table[] = {
-    {PSI_FRAME_PING, FROM_WORKER | FROM_LANE | FROM_OBSERVER, master_on_ping},
+    {PSI_FRAME_PING, FROM_WORKER | FROM_LANE | FROM_OBSERVER | FROM_READER, master_on_ping},
     {PSI_FRAME_NODES, FROM_WORKER | FROM_LANE | FROM_OBSERVER, master_on_nodes},
     {PSI_FRAME_SUBSCRIBE, FROM_OBSERVER, master_on_subscribe},
     {PSI_FRAME_METRICS, FROM_WORKER | FROM_LANE, master_on_metrics},
@@ -90,12 +90,19 @@ master_posted(struct session *session, psd_status status)
 
 /* ------------------------------------------------------------------------------- meeting --- */
 
+/* In no view, and no part of the job: what it says of it counts for nothing. */
+static bool
+is_outside(const struct psi_hello *hello)
+{
+    return hello->role == PSI_ROLE_OBSERVER || hello->role == PSI_ROLE_READER;
+}
+
 /* A later life of this job's master? Only members know. */
 static bool
 has_met_another(const struct master *master, const struct psi_hello *hello)
 {
-    return hello->term > master->config.term && hello->role != PSI_ROLE_OBSERVER &&
-           hello->job != 0 && (master->job == 0 || hello->job == master->job);
+    return hello->term > master->config.term && !is_outside(hello) && hello->job != 0 &&
+           (master->job == 0 || hello->job == master->job);
 }
 
 /* Of this job, and computing as it does? Else it is refused. */
@@ -141,6 +148,9 @@ on_hello(struct psi_guest *guest, const struct psi_hello *said, struct psd_error
     }
     if (is_deposed(master) && hello->role != PSI_ROLE_OBSERVER) {
         return psi_fail(err, PSD_ERR_FENCED, "HELLO to a master that another life has replaced");
+    }
+    if (hello->role == PSI_ROLE_READER) {
+        return fits(session) ? master_admit_reader(session, err) : PSD_OK;
     }
     if (!master_rebuild_learns(master, hello)) {
         return psi_fail(err, PSD_ERR_BUSY, "HELLO before a server is back and knows the job");
@@ -195,7 +205,7 @@ static psd_status
 dispatch(struct session *session, const void *body, size_t bytes, struct psd_error *err)
 {
     const uint8_t type = session->guest.inbox.frame.type;
-    unsigned from = FROM_OBSERVER;
+    unsigned from = session->kind == SESSION_READER ? FROM_READER : FROM_OBSERVER;
 
     psi_metric_add(session->master->metrics, PSI_METRIC_FRAMES_IN, 1);
     if (session->kind == SESSION_MEMBER) {
@@ -211,13 +221,14 @@ dispatch(struct session *session, const void *body, size_t bytes, struct psd_err
         if (dispatch_table[i].type != type || (dispatch_table[i].from & from) == 0) {
             continue;
         }
-        if (session->master->phase >= PHASE_ENDING && from != FROM_OBSERVER &&
+        if (session->master->phase >= PHASE_ENDING && (from & (FROM_WORKER | FROM_LANE)) != 0 &&
             type != PSI_FRAME_NODES && type != PSI_FRAME_BYE) {
             return PSD_OK; /* END is on its way: nothing else matters any more */
         }
         return dispatch_table[i].handle(session, body, bytes, err);
     }
-    return psi_fail(err, PSD_ERR_PROTOCOL, "%s: not expected here", psi_frame_type_name(type));
+    return psi_fail(err, PSD_ERR_PROTOCOL, "%s%s: not expected here", psi_frame_type_name(type),
+                    from == FROM_READER ? " from a reader" : "");
 }
 
 /* -------------------------------------------------------------------------------- events --- */
@@ -246,6 +257,7 @@ on_frame(struct psi_guest *guest, void *payload, size_t bytes, struct psd_error 
         master_refuse_the_dead(session);
         break;
     case SESSION_OBSERVER:
+    case SESSION_READER:
     case SESSION_MEMBER:
         status = dispatch(session, payload, bytes, err);
         break;
@@ -276,6 +288,9 @@ on_gone(struct psi_guest *guest, const char *peer, const struct psd_error *reaso
         psi_log(master->log, PSI_LOG_DEBUG, "MEMBER-CUT", "%s: %s", session->member->address,
                 reason->text);
         master_member_cut(master, session->member, psi_now_ns(master->env), reason);
+    } else if (reason != NULL && session->kind == SESSION_READER) {
+        psi_log(master->log, reason->status == PSD_ERR_PROTOCOL ? PSI_LOG_WARN : PSI_LOG_DEBUG,
+                "READER-GONE", "%s: %s", peer, reason->text);
     } else if (reason != NULL && session->kind == SESSION_STRANGER) {
         psi_metric_add(master->metrics, PSI_METRIC_REFUSED, 1);
         master_warn(master, "STRANGER", peer, "%s", reason->text);
@@ -361,6 +376,9 @@ master_sessions_tick(struct master *master, uint64_t now_ns)
             master_session_close(session);
         } else if (session->kind == SESSION_WAITING && master->phase >= PHASE_ENDING) {
             master_refuse(session, PSD_ERR_REFUSED, "the job is over: %s", master->end_text);
+        } else if (session->kind == SESSION_READER) {
+            master_reader_tell_tables(
+                session); /* silent as it likes: the kernel sees that it is gone */
         } else if (session->kind != SESSION_MEMBER) {
             check_silence(session, now_ns);
         }

@@ -46,6 +46,7 @@ enum {
     MASTER_GUESTS_MAX = 256,     /* sessions beyond one per place */
     MASTER_TELL_MS_MIN = 50,     /* between two tables of nodes to a subscriber */
     MASTER_METRICS_MS_MIN = 500, /* between two METRICS of a member */
+    MASTER_READERS_MAX = 64,
     MASTER_UNREAD_MAX = 1 << 18, /* an observer that has not read so many bytes gets no more */
     MASTER_MISSING_MS = 10000,   /* between two lines about who is missing */
     MASTER_ROUNDS_KEPT = 8,      /* decided, and perhaps not yet closed by the slowest chunk */
@@ -57,6 +58,7 @@ enum session_kind {
     SESSION_STRANGER, /* no HELLO yet */
     SESSION_WAITING,  /* its place is held by somebody who may be gone, or may not come back */
     SESSION_OBSERVER,
+    SESSION_READER, /* readers.c */
     SESSION_MEMBER,
     SESSION_FENCED, /* of a worker declared dead: told so if it ever speaks */
 };
@@ -68,7 +70,7 @@ struct subscription {
     uint64_t due_ns;
     size_t behind;        /* bytes that were queued behind the last table of nodes */
     bool metrics;         /* also METRICS, ... */
-    uint32_t tables_told; /* ... and so many tables, so far */
+    uint32_t tables_told; /* ... and so many tables, so far; to a reader, too */
 };
 
 /* One accepted connection. Closing leaves it in the list with conn NULL until the next tick frees
@@ -716,6 +718,8 @@ void master_view_lose(struct master *master, struct member *lane);
 bool master_may_begin(const struct master *master, const struct member *member);
 
 /* Sends what the holder of a place may have missed. */
+/* The current view, to somebody who is in no view. */
+void master_view_tell(struct session *session);
 void master_view_resend(struct master *master, struct member *member);
 
 psd_status master_on_view_ack(struct session *session, const void *body, size_t bytes,
@@ -938,6 +942,14 @@ void master_quorum_resend(struct master *master, struct member *lane);
 void master_quorum_tick(struct master *master, uint64_t now_ns);
 void master_quorum_forget(struct table *table);
 void master_quorum_destroy(struct master *master);
+
+/* ------------------------------------------------------------------------------ readers.c --- */
+
+/* WELCOME, and the view; or it is refused. An error: it is to come again. */
+psd_status master_admit_reader(struct session *session, struct psd_error *err);
+void master_readers_tell_view(const struct master *master);
+void master_reader_tell_tables(struct session *session); /* those that it has not heard of */
+uint32_t master_readers(const struct master *master);    /* that are connected */
 
 /* -------------------------------------------------------------------------------- nodes.c --- */
 

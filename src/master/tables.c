@@ -347,6 +347,7 @@ table_ready(struct master *master, struct table *table)
 {
     table->state = TABLE_READY;
     table->is_new = false;
+    master_wake_at(master, 0); /* readers are told */
     psi_fail_point(master_table_ready);
     for (uint32_t i = 0; i < table->waiters; i++) {
         send_info(master, table, &table->waiter[i]);

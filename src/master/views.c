@@ -206,6 +206,17 @@ resend_renewed(struct master *master, struct member *member)
 }
 
 void
+master_view_tell(struct session *session)
+{
+    struct psi_frame frame = master_frame(session->master, PSI_FRAME_VIEW_COMMIT);
+    struct psi_view view;
+
+    make_view(session->master, &view);
+    frame.view = view.id;
+    master_posted(session, psi_post_view(session->guest.conn, &frame, &view));
+}
+
+void
 master_view_resend(struct master *master, struct member *member)
 {
     struct psi_view view;
@@ -404,6 +415,7 @@ finish(struct master *master)
     tell_step(master);
     psi_fail_point(master_view_told);
     psi_view_fini(&old);
+    master_readers_tell_view(master);
     master->change.stage = STAGE_IDLE;
     master->aborted_changes = 0;
     master_tables_look(master);

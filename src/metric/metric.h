@@ -112,7 +112,11 @@ enum psi_metric_who {
     X(44, RESULTS_KEPT, results_kept, GAUGE, "bytes", WORKER,                                      \
       "results that are kept in memory of their own, for a server that may be lost")               \
     X(45, RESIDENT, resident, GAUGE, "bytes", WORKER | LANE | MASTER,                              \
-      "resident memory of the process, shared memory too; of a server, its first lane tells it")
+      "resident memory of the process, shared memory too; of a server, its first lane tells it")   \
+    X(46, READERS, readers, GAUGE, "readers", MASTER,                                              \
+      "readers that are connected: they look at values, and are no workers")                       \
+    X(47, READS, reads, COUNTER, "frames", LANE, "values and rows that were sent to readers")      \
+    X(48, READ_BYTES, read_bytes, COUNTER, "bytes", LANE, "bytes of these")
 
 enum psi_metric {
 #define PSI_METRIC_ENUM(number, id, name, kind, unit, who, text) PSI_METRIC_##id = number,

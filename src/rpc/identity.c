@@ -40,6 +40,11 @@ psi_identity_of(const struct psi_hello *hello, char name_p[PSI_IDENTITY_BYTES])
         snprintf(name_p, PSI_IDENTITY_BYTES, "observer");
         return;
     }
+    if (hello->role ==
+        PSI_ROLE_READER) { /* its job is in its HELLO: nothing that it may do counts */
+        snprintf(name_p, PSI_IDENTITY_BYTES, "reader");
+        return;
+    }
     if (hello->role == PSI_ROLE_STANDBY) {
         psi_identity_standby(name_p, hello->rank, hello->lane);
     } else if (hello->role == PSI_ROLE_SERVER) {

@@ -4,7 +4,7 @@
  * Who accepts is "master", "server:0.1" (lane 1 of server 0), "standby:0.1" (for the lane that it
  * is a copy of), or a worker, for others of its host,
  * by the last of the names below. Who connects is "worker:3", "worker:*" (asks for any rank),
- * "server:0.1", "standby:0.1" (a lane of server 0 without a place) or "observer"; and once the master has told a member the number of the job and which
+ * "server:0.1", "standby:0.1" (a lane of server 0 without a place), "observer" or "reader" (which is proved with another secret: secure/tls.h); and once the master has told a member the number of the job and which
  * life of its rank it is, "worker:3@2.0123456789abcdef" or "server:0.1@1.0123456789abcdef". What a
  * HELLO claims must agree with what was proved.
  *

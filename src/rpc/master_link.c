@@ -111,6 +111,7 @@ on_up(void *owner, struct psi_peer *peer, const struct psi_welcome *welcome)
     link->heartbeat_ms = welcome->heartbeat_ms;
     link->dead_ms = welcome->dead_ms;
     link->grace_ms = welcome->master_grace_ms;
+    link->asked = 0;
     link->beat_ns = link->heartbeat_ms > 0 ? psi_now_ns(peer->env) : UINT64_MAX;
     tell_every(link, 0); /* it says so again */
     heard(link);
@@ -152,6 +153,17 @@ subscribed(struct psi_master_link *link, const void *payload, size_t bytes, stru
     return status;
 }
 
+/* An answer may have lain in our socket while we were stopped. That the PING had left before it is
+ * certain. */
+static void
+ponged(struct psi_master_link *link, uint32_t request)
+{
+    if (request != 0 && request == link->asked) {
+        link->proved_ns = link->asked_ns;
+        link->asked = 0;
+    }
+}
+
 static psd_status
 on_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes, struct psd_error *err)
 {
@@ -159,6 +171,7 @@ on_frame(void *owner, struct psi_peer *peer, void *payload, size_t bytes, struct
 
     heard(link);
     if (peer->inbox.frame.type == PSI_FRAME_PONG) {
+        ponged(link, peer->inbox.frame.request);
         return PSD_OK;
     }
     if (peer->inbox.frame.type == PSI_FRAME_SUBSCRIBE) {
@@ -204,10 +217,16 @@ psi_master_link_start(struct psi_master_link *link, struct psi_env *env, const c
 void
 psi_master_link_ping(struct psi_master_link *link)
 {
-    static const struct psi_frame frame = {.type = PSI_FRAME_PING};
+    struct psi_frame frame = {.type = PSI_FRAME_PING};
     struct psi_ping ping = {0};
 
     if (psi_master_link_is_up(link)) {
+        link->pings += link->pings == UINT32_MAX ? 2 : 1; /* 0 is none */
+        frame.request = link->pings;
+        if (link->asked == 0) {
+            link->asked = link->pings;
+            link->asked_ns = psi_now_ns(link->peer.env);
+        }
         link->events->ping(link->owner, &ping);
         (void)psi_post_ping(link->peer.conn, &frame, &ping); /* a failure comes back as on_close */
     }

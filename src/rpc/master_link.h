@@ -66,12 +66,18 @@ struct psi_master_link {
     uint32_t heartbeat_ms;
     uint32_t dead_ms;
     uint32_t grace_ms;
-    uint64_t heard_ns;        /* the last sign of life, later by what was forgiven */
-    uint64_t tell_every_ns;   /* the master wants METRICS that often; 0: it does not */
-    uint64_t tell_ns;         /* UP: when the next are due; UINT64_MAX: none are */
-    uint64_t beat_ns;         /* UP: when the next PING is due; UINT64_MAX: it wants none */
-    uint64_t look_ns;         /* when we meant to look again; 0: not yet */
-    uint64_t find_ns;         /* not UP: when to ask next where it is said to be */
+    uint64_t heard_ns;      /* the last sign of life, later by what was forgiven */
+    uint64_t tell_every_ns; /* the master wants METRICS that often; 0: it does not */
+    uint64_t tell_ns;       /* UP: when the next are due; UINT64_MAX: none are */
+    uint64_t
+        proved_ns;     /* the last PING of which we know that it was answered left then: so long ago
+                           we were what the master takes us for; 0: no PING was answered yet */
+    uint32_t pings;    /* sent so far: the number of the last one */
+    uint32_t asked;    /* the one whose answer is awaited; 0: none ... */
+    uint64_t asked_ns; /* ... and when it left */
+    uint64_t beat_ns;  /* UP: when the next PING is due; UINT64_MAX: it wants none */
+    uint64_t look_ns;  /* when we meant to look again; 0: not yet */
+    uint64_t find_ns;  /* not UP: when to ask next where it is said to be */
     struct psd_error doubted; /* why what was said is not believed; PSD_OK: it is */
     uint64_t doubt_ns;        /* patience is over: the verdict then; 0: it is not */
 };

@@ -5,6 +5,7 @@
  */
 #include "secure/secret.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,6 +22,8 @@
 #include <openssl/params.h>
 
 #include "base/fail.h"
+
+static_assert((int)PSI_SECRET_BYTES == (int)PSI_KEY_BYTES, "a derived key can be a secret");
 
 enum {
     PAGE_BYTES = 4096,
@@ -294,5 +297,24 @@ psi_secret_derive(const struct psi_secret *secret, const char *label, uint8_t ke
     if (done != 1) {
         return psi_fail(err, PSD_ERR_INTERNAL, "derive a key: OpenSSL refused");
     }
+    return PSD_OK;
+}
+
+psd_status
+psi_secret_for_readers(const struct psi_secret *secret, struct psi_secret **readers_p,
+                       struct psd_error *err)
+{
+    struct psi_secret *readers = NULL;
+    psd_status status = allocate(&readers, err);
+
+    if (status != PSD_OK) {
+        return status;
+    }
+    status = psi_secret_derive(secret, "psd1 readers", readers->bytes, err);
+    if (status != PSD_OK) {
+        psi_secret_destroy(readers);
+        return status;
+    }
+    *readers_p = readers;
     return PSD_OK;
 }

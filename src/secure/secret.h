@@ -39,6 +39,11 @@ psd_status psi_secret_to_file(const struct psi_secret *secret, const char *path,
 /* A sealed descriptor to hand to a child (no close-on-exec); -1 with err on failure. */
 int psi_secret_to_fd(const struct psi_secret *secret, struct psd_error *err);
 
+/* What readers of the job have in its stead: a secret of their own, from which nobody can compute the
+ * job's. It proves the name "reader" and no other (tls.h). */
+psd_status psi_secret_for_readers(const struct psi_secret *secret, struct psi_secret **readers_p,
+                                  struct psd_error *err);
+
 /* A key for one purpose: HKDF-SHA256 of the secret with `label`. */
 psd_status psi_secret_derive(const struct psi_secret *secret, const char *label,
                              uint8_t key_p[PSI_KEY_BYTES], struct psd_error *err);

@@ -88,6 +88,17 @@ psi_tls_seal_always(struct psi_tls *tls)
     tls->always_sealed = true;
 }
 
+psd_status
+psi_tls_admit_readers(struct psi_tls *tls, struct psd_error *err)
+{
+    psd_status status = psi_secret_for_readers(tls->secret, &tls->readers, err);
+
+    if (status == PSD_OK) {
+        status = psi_passes_create(tls->readers, &tls->reader_passes, err);
+    }
+    return status;
+}
+
 void
 psi_tls_name(struct psi_tls *tls, const char *self)
 {
@@ -102,6 +113,8 @@ psi_tls_destroy(struct psi_tls *tls)
         SSL_CTX_free(tls->connect);
         BIO_meth_free(tls->socket);
         psi_passes_destroy(tls->passes);
+        psi_passes_destroy(tls->reader_passes);
+        psi_secret_destroy(tls->readers);
         free(tls);
     }
 }

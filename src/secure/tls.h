@@ -20,6 +20,9 @@
  * the bytes behind it, but has two connections, and their ends differ. Records need no such proof,
  * and addresses may be translated between hosts.
  *
+ * Readers are those who have another secret, made from the job's (secret.h). Who says "reader" is asked
+ * for that one, and everybody else for the job's: so neither proves the name of the other.
+ *
  * The handshake has forward secrecy (psk_dhe_ke); there are no certificates, tickets, resumption or
  * early data.
  *
@@ -43,6 +46,9 @@ void psi_tls_destroy(struct psi_tls *tls);
 /* TLS records on loopback, too; a peer that wants plain bytes is refused. Before the first
  * connection. */
 void psi_tls_seal_always(struct psi_tls *tls);
+
+/* Readers may connect, too. Before the first connection. */
+psd_status psi_tls_admit_readers(struct psi_tls *tls, struct psd_error *err);
 
 /* Who we are to those who connect, when it was not known at first. */
 void psi_tls_name(struct psi_tls *tls, const char *self);

@@ -60,13 +60,13 @@ parse_label(const char *label, struct claim *claim_p)
 }
 
 static SSL_SESSION *
-session_for(const struct psi_tls *tls, SSL *ssl, const char *label)
+session_for(const struct psi_secret *secret, SSL *ssl, const char *label)
 {
     uint8_t key[PSI_KEY_BYTES];
     SSL_SESSION *made = NULL;
     const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, cipher_id);
 
-    if (cipher == NULL || psi_secret_derive(tls->secret, label, key, NULL) != PSD_OK) {
+    if (cipher == NULL || psi_secret_derive(secret, label, key, NULL) != PSD_OK) {
         return NULL;
     }
     made = SSL_SESSION_new();
@@ -87,7 +87,7 @@ psi_tls_use_session(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t
     struct session *session = SSL_get_app_data(ssl);
 
     (void)md; /* SHA-256 is the hash of the only cipher we offer */
-    *made_p = session_for(session->tls, ssl, session->label);
+    *made_p = session_for(session->tls->secret, ssl, session->label);
     *id = (const unsigned char *)session->label;
     *id_bytes = strlen(session->label);
     return *made_p != NULL;
@@ -106,24 +106,37 @@ refuse(struct session *session, const char *why, const char *what)
     return 0;
 }
 
-/* A pass tells who has the secret from who has not, and a recording from what is said now. When the
- * peer is asked for another key share, the same label comes twice. */
-static int
-check_pass(struct session *session)
+/* The secret that belongs to a name is another one for readers. */
+static bool
+is_reader(const struct claim *claim)
 {
+    return strcmp(claim->from, PSI_TLS_READER) == 0;
+}
+
+/* A pass tells who has the secret from who has not, and a recording from what is said now. When the
+ * peer is asked for another key share, the same label comes twice. A reader is told apart from others
+ * who have no secret, but goes by their limits: no number of readers keeps a member out. */
+static int
+check_pass(struct session *session, bool reader)
+{
+    struct psi_passes *passes = reader ? session->tls->reader_passes : session->tls->passes;
     uint64_t number;
 
-    if (session->recognised) {
+    if (session->passed) {
         return 1;
     }
-    if (!psi_pass_check(session->tls->passes, session->label, &number)) {
+    if (passes == NULL) {
+        return refuse(session, "readers are not admitted here", "");
+    }
+    if (!psi_pass_check(passes, session->label, &number)) {
         session->unproved = true;
         return 0;
     }
-    if (!psi_pass_use(session->tls->passes, number)) {
+    if (!psi_pass_use(passes, number)) {
         return refuse(session, "a recorded greeting, said again", "");
     }
-    session->recognised = true;
+    session->passed = true;
+    session->recognised = !reader;
     return 1;
 }
 
@@ -174,7 +187,7 @@ psi_tls_find_session(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SES
     if (!parse_label(session->label, &claim)) {
         return refuse(session, "an identity that is not ours", "");
     }
-    if (check_pass(session) == 0) {
+    if (check_pass(session, is_reader(&claim)) == 0) {
         return 0;
     }
     if (strcmp(claim.to, session->tls->self) != 0) {
@@ -191,6 +204,7 @@ psi_tls_find_session(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SES
         return 0;
     }
     snprintf(session->peer, sizeof(session->peer), "%s", claim.from);
-    *made_p = session_for(session->tls, ssl, session->label);
+    *made_p = session_for(is_reader(&claim) ? session->tls->readers : session->tls->secret, ssl,
+                          session->label);
     return *made_p != NULL;
 }

@@ -15,9 +15,13 @@
 
 enum { RECORD_HEAD = 5 };
 
+#define PSI_TLS_READER "reader" /* who says so proves it with the secret of readers */
+
 struct psi_tls {
     const struct psi_secret *secret;
     struct psi_passes *passes;
+    struct psi_secret *readers; /* owned, as are their passes; NULL: readers are not admitted */
+    struct psi_passes *reader_passes;
     SSL_CTX *accept;
     SSL_CTX *connect;
     BIO_METHOD *socket; /* how OpenSSL reaches a descriptor */
@@ -43,7 +47,8 @@ struct session {
     char label[PSI_LABEL_BYTES]; /* the identity that the key was derived from */
     char peer[PSI_IDENTITY_BYTES];
     bool unproved;   /* accepting: the label's pass is of another secret */
-    bool recognised; /* accepting: the label has a pass that was not used before */
+    bool passed;     /* accepting: the label has a pass that was not used before */
+    bool recognised; /* ... and it is a member's */
     char refusal[2 * PSI_LABEL_BYTES]; /* why this side said no */
 };
 

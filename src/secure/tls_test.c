@@ -1157,6 +1157,87 @@ test_impostor_with_a_certificate(void **state)
     }
 }
 
+/* ---- readers ---- */
+
+/* A reader's end, with the key that was made from the job's secret. */
+static struct psi_tls *
+reader_of(const struct job *job, struct psi_secret **key_p)
+{
+    struct psi_tls *reader = NULL;
+
+    assert_int_equal(psi_secret_for_readers(job->secret, key_p, NULL), PSD_OK);
+    assert_int_equal(psi_tls_create(*key_p, NULL, &reader, NULL), PSD_OK);
+    return reader;
+}
+
+/* If this fails, a reader with the right key does not get in, or is taken for a member where others are turned
+ * away. */
+static void
+test_readers_get_in_with_their_key(void **state)
+{
+    const struct job *job = *state;
+    struct psi_secret *key;
+    struct psi_tls *tls = reader_of(job, &key);
+
+    for (unsigned loopback = 0; loopback < 2; loopback++) {
+        for (unsigned admitted = 0; admitted < 2; admitted++) {
+            struct end *reader = begin(tls, true, loopback, "reader server:0.1");
+            struct end *server = answer(job, loopback);
+
+            converse(reader, server);
+            if (admitted == 0 && loopback == 0) {
+                expect_refused(server, "readers are not admitted here");
+                assert_int_equal(psi_tls_admit_readers(job->server, NULL), PSD_OK);
+            } else {
+                assert_int_equal(reader->status, PSD_OK);
+                assert_int_equal(server->status, PSD_OK);
+                assert_string_equal(ops->peer(server->session), "reader");
+                assert_int_equal(ops->seals(server->session), !loopback);
+                assert_false(ops->recognised(server->session));
+            }
+            hang_up(reader);
+            hang_up(server);
+        }
+    }
+    psi_tls_destroy(tls);
+    psi_secret_destroy(key);
+}
+
+/* If this fails, who has the key of readers joins the job, or who has the job's secret alone passes as somebody
+ * whom readers' bounds are for. */
+static void
+test_readers_prove_no_other_name(void **state)
+{
+    static const char *const pairs[] = {"worker:3 server:0.1",   "worker:* server:0.1",
+                                        "server:0.0 server:0.1", "standby:0.0 server:0.1",
+                                        "observer server:0.1",   "reader@1.1 server:0.1",
+                                        "readers server:0.1"};
+    const struct job *job = *state;
+    struct psi_secret *key;
+    struct psi_tls *tls = reader_of(job, &key);
+    struct end *member;
+    struct end *server;
+
+    assert_int_equal(psi_tls_admit_readers(job->server, NULL), PSD_OK);
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        struct end *reader = begin(tls, true, false, pairs[i]);
+
+        server = answer(job, false);
+        converse(reader, server);
+        expect_refused(server, "the proof is wrong");
+        hang_up(reader);
+        hang_up(server);
+    }
+    member = begin(job->worker, true, false, "reader server:0.1");
+    server = answer(job, false);
+    converse(member, server);
+    expect_refused(server, "the proof is wrong");
+    hang_up(member);
+    hang_up(server);
+    psi_tls_destroy(tls);
+    psi_secret_destroy(key);
+}
+
 int
 main(void)
 {
@@ -1190,6 +1271,8 @@ main(void)
         TLS_TEST(test_forward_secrecy_is_not_negotiable),
         TLS_TEST(test_no_key_and_old_versions),
         TLS_TEST(test_impostor_with_a_certificate),
+        TLS_TEST(test_readers_get_in_with_their_key),
+        TLS_TEST(test_readers_prove_no_other_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

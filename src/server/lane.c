@@ -428,6 +428,9 @@ lane_tick(struct lane *lane)
     if (lane->snapshot != NULL) {
         snapshot_tick(lane, now_ns);
     }
+    if (lane->readers_asking > 0) {
+        readers_tick(lane);
+    }
 }
 
 uint64_t
@@ -454,7 +457,8 @@ lane_next_ns(const struct lane *lane)
         next_ns = pair_ns < next_ns ? pair_ns : next_ns;
     }
     return lane->stands_by || lane->takes_place || tables_want_a_turn(lane) || lane->results_due ||
-                   lane->leavers_due || lane->rounds_due || snapshot_wants_a_turn(lane)
+                   lane->leavers_due || lane->rounds_due || lane->readers_due ||
+                   snapshot_wants_a_turn(lane)
                ? 0
                : next_ns;
 }

@@ -130,7 +130,31 @@ meet(struct lane_bed *bed, uint32_t rank, uint16_t incarnation)
     return peer;
 }
 
+struct peer *
+meet_reader(struct lane_bed *bed, uint64_t life)
+{
+    const struct psi_hello hello = {
+        .role = PSI_ROLE_READER, .rank = PSI_RANK_AUTO, .life = life, .job = JOB};
+    struct peer *peer = peer_create(bed, world_accept(&bed->world));
+
+    SAY(bed, peer, PSI_FRAME_HELLO, hello, &hello);
+    return peer;
+}
+
 /* ---- the master ---------------------------------------------------------------------------- */
+
+void
+pong(struct lane_bed *bed)
+{
+    const struct world_heard *ping = hear(bed->master, PSI_FRAME_PING);
+    struct psi_frame frame = {.type = PSI_FRAME_PONG, .request = 1};
+
+    assert_non_null(ping);
+    for (; frame.request <= ping->frame.request;
+         frame.request++) { /* those that were passed over, too */
+        say(bed, bed->master, frame, NULL, 0);
+    }
+}
 
 static void
 open_info(struct lane_bed *bed, struct psi_table_info info)
@@ -148,16 +172,28 @@ open_info(struct lane_bed *bed, struct psi_table_info info)
 void
 open_table(struct lane_bed *bed, uint32_t id, const struct psd_table_args *args)
 {
-    struct psi_table_info info = {.id = id, .again = bed->life != bed->life_in_job};
+    struct psi_table_info info = {
+        .id = id, .step = bed->first_step, .again = bed->life != bed->life_in_job};
 
     assert_int_equal(psi_spec_init(&info.spec, args, bed->workers, NULL), PSD_OK);
     open_info(bed, info);
 }
 
 void
+open_table_again(struct lane_bed *bed, uint32_t id, const struct psi_spec *spec)
+{
+    static const uint32_t lanes[1] = {1};
+    struct psi_table_info info = {.id = id, .step = bed->first_step, .spec = *spec};
+
+    psi_loads_init(&info.loads, 1, lanes);
+    SAY(bed, bed->master, PSI_FRAME_TABLE_OPEN, table_info, &info);
+}
+
+void
 open_sparse(struct lane_bed *bed, uint32_t id, const struct psd_sparse_args *args)
 {
-    struct psi_table_info info = {.id = id, .again = bed->life != bed->life_in_job};
+    struct psi_table_info info = {
+        .id = id, .step = bed->first_step, .again = bed->life != bed->life_in_job};
 
     assert_int_equal(psi_spec_init_sparse(&info.spec, args, bed->workers, NULL), PSD_OK);
     open_info(bed, info);

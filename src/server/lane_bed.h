@@ -34,6 +34,7 @@ struct lane_bed {
     uint32_t view;
     bool elastic;         /* workers may join */
     bool survives;        /* the job goes on when a server dies */
+    uint64_t first_step;  /* the job goes on from there */
     uint32_t life;        /* of the lane's server: its number ... */
     uint32_t life_in_job; /* ... and that of the one that the view has */
     struct psi_view_worker member[LANE_BED_WORKERS_MAX];
@@ -69,6 +70,8 @@ struct psi_hello meet_master(struct lane_bed *bed, uint32_t term);
 /* What the master says. A proposal is for the next view; a commit carries bed->member. */
 void open_table(struct lane_bed *bed, uint32_t id, const struct psd_table_args *args);
 void open_sparse(struct lane_bed *bed, uint32_t id, const struct psd_sparse_args *args);
+/* A table that the lane has: the master asks again. */
+void open_table_again(struct lane_bed *bed, uint32_t id, const struct psi_spec *spec);
 void propose(struct lane_bed *bed, uint32_t rank, bool leaves);
 void commit(struct lane_bed *bed, const struct psi_view_table *left, uint32_t rank, bool leaves);
 void propose_only(struct lane_bed *bed, uint32_t rank, bool leaves); /* it may not answer yet */
@@ -87,6 +90,11 @@ bool is_gone(const struct peer *peer);
 
 /* A new connection that says HELLO as that life of the rank. */
 struct peer *meet(struct lane_bed *bed, uint32_t rank, uint16_t incarnation);
+
+/* A new connection of a reader, and the master's answer to the lane's PING, by which the lane knows that it
+ * has its place. */
+struct peer *meet_reader(struct lane_bed *bed, uint64_t life);
+void pong(struct lane_bed *bed);
 
 /* A frame from a peer, with a payload or without (bytes 0); rank, incarnation and view are filled
  * in. */

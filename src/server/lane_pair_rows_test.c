@@ -486,6 +486,47 @@ test_what_was_loaded_goes_in_pieces(void **state)
     stop(&two);
 }
 
+/* If this fails, a checkpoint of a table without rounds is named by an earlier step after a server's death. */
+static void
+test_copy_knows_how_far_pushes_are(void **state)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+
+    (void)state;
+    settle(&two);
+    open_rows(two.owner, 3, PSD_STALENESS_UNBOUNDED);
+    settle(&two);
+    push(two.owner, 0, 7, 0, 5);
+    settle(&two);
+    assert_int_equal(two.owner->lane->furthest, 8);
+    assert_int_equal(two.copy->lane->furthest, 8);
+    push(two.owner, 1, 3, 0, 5); /* another worker is not as far */
+    settle(&two);
+    assert_int_equal(two.copy->lane->furthest, 8);
+    stop(&two);
+}
+
+/* If this fails, a copy is given up because of one push of each worker, which is larger than what may be on
+ * its way otherwise. */
+static void
+test_copy_stands_one_large_push_of_each_worker(void **state)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+
+    (void)state;
+    settle(&two);
+    open_rows(two.owner, 3, PSD_STALENESS_UNBOUNDED);
+    settle(&two);
+    two.owner->lane->pair->slots.bytes = 1;
+    two.owner->lane->pool.bytes_max = 1 << 17;
+    push(two.owner, 0, 0, 0, 2000);
+    push(two.owner, 1, 0, 1000, 2000);
+    assert_non_null(two.owner->lane->pair);
+    assert_false(two.owner->lane->pair->is_broken);
+    assert_true(two.owner->lane->pair->bytes > 1 << 18);
+    stop(&two);
+}
+
 int
 main(void)
 {
@@ -495,6 +536,8 @@ main(void)
         cmocka_unit_test(test_a_copy_of_a_large_sum),
         cmocka_unit_test(test_steps_without_rows),
         cmocka_unit_test(test_pushes_without_rounds),
+        cmocka_unit_test(test_copy_knows_how_far_pushes_are),
+        cmocka_unit_test(test_copy_stands_one_large_push_of_each_worker),
         cmocka_unit_test(test_a_copy_joins_while_rounds_close),
         cmocka_unit_test(test_a_list_in_parts),
         cmocka_unit_test(test_a_copy_that_takes_nothing_is_given_up),

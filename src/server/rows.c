@@ -85,9 +85,9 @@ asked_max(const struct session *session, const struct psi_spec *spec)
 }
 
 /* Notes in the session what its frame is about. Whoever sends anything else loses its connection. */
-static psd_status
-look_through(struct session *session, const struct chunk *chunk, const void *payload, size_t bytes,
-             struct psd_error *err)
+psd_status
+rows_look_through(struct session *session, const struct chunk *chunk, const void *payload,
+                  size_t bytes, struct psd_error *err)
 {
     const struct table *table = chunk->table;
     const uint8_t type = session->guest.inbox.frame.type;
@@ -126,7 +126,7 @@ rows_pull_arrived(struct session *session, const void *payload, size_t bytes, st
         status = rows_target(session, chunk, err);
     }
     if (status == PSD_OK) {
-        status = look_through(session, chunk, payload, bytes, err);
+        status = rows_look_through(session, chunk, payload, bytes, err);
     }
     if (status == PSD_OK) {
         status = pull_arrived(session, err);
@@ -146,7 +146,7 @@ rows_push_arrived(struct session *session, const void *payload, size_t bytes, st
         status = rows_target(session, chunk, err);
     }
     if (status == PSD_OK && payload != NULL) {
-        status = look_through(session, chunk, payload, bytes, err);
+        status = rows_look_through(session, chunk, payload, bytes, err);
     }
     if (status == PSD_OK && (session->guest.inbox.frame.flags & PSI_FLAG_MORE) != 0) {
         status = row_parts_add(session, err);
@@ -166,7 +166,7 @@ rows_shown(struct session *session, const struct chunk *chunk, const void *paylo
 {
     struct store *store = chunk->table->store;
     const struct psi_rows *shown = &session->rows;
-    psd_status status = look_through(session, chunk, payload, bytes, err);
+    psd_status status = rows_look_through(session, chunk, payload, bytes, err);
 
     if (status == PSD_OK && shown->gradients != 1) {
         status =
@@ -219,26 +219,40 @@ sum_part(const struct lane *lane, const struct chunk *chunk, const struct parked
     return rows;
 }
 
+uint8_t *
+rows_gather(const struct chunk *chunk, const struct store_rows *asked, uint32_t buffer,
+            size_t *bytes_p)
+{
+    struct store *store = chunk->table->store;
+    uint8_t *answer;
+
+    *bytes_p = psi_rows_value_bytes(row_bytes(chunk), asked->count);
+    answer = malloc(*bytes_p);
+    if (answer != NULL) {
+        store->ops->lookup(store, chunk->place, buffer, asked,
+                           psi_rows_value_encode(answer, asked->count));
+    }
+    return answer;
+}
+
 /* What answers a request. NULL: no memory. Rows that are asked for are gathered, and those of a sum
  * copied, where the network takes them from: they may change before it has. */
 static uint8_t *
 make_answer(const struct lane *lane, const struct chunk *chunk, const struct parked *parked,
             uint32_t buffer, size_t *bytes_p, bool *more_p)
 {
-    struct store *store = chunk->table->store;
     const size_t each = row_bytes(chunk);
-    const bool is_sum = psi_spec_is_sparse_sum(&chunk->table->spec);
-    const struct store_rows rows = is_sum ? sum_part(lane, chunk, parked, more_p) : parked->asked;
+    struct store_rows rows;
     uint8_t *answer;
 
-    *bytes_p =
-        is_sum ? psi_rows_bytes(each, rows.count, 0) : psi_rows_value_bytes(each, rows.count);
+    if (!psi_spec_is_sparse_sum(&chunk->table->spec)) {
+        return rows_gather(chunk, &parked->asked, buffer, bytes_p);
+    }
+    rows = sum_part(lane, chunk, parked, more_p);
+    *bytes_p = psi_rows_bytes(each, rows.count, 0);
     answer = malloc(*bytes_p);
-    if (answer != NULL && is_sum) {
+    if (answer != NULL) {
         psi_rows_sum_encode(answer, each, rows.ids, rows.rows, rows.count);
-    } else if (answer != NULL) {
-        store->ops->lookup(store, chunk->place, buffer, &rows,
-                           psi_rows_value_encode(answer, rows.count));
     }
     return answer;
 }

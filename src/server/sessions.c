@@ -1,7 +1,7 @@
 /*
  * sessions.c - workers' connections to a lane: who is there, and which frame goes where.
  *
- * A stranger has said nothing yet and may only say HELLO. A member has a rank and the incarnation
+ * A stranger has said nothing yet and may only say HELLO. A reader has no rank: reading.c. A member has a rank and the incarnation
  * the current view gives that rank; an older life is told that it is fenced.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -45,6 +45,7 @@ session_end(struct session *session)
         share_session_gone(session);
         adopt_session_gone(session);
     }
+    reader_gone(session);
     mirror_session_gone(session);
     slot_give(&lane->pool, session->receiving);
     row_parts_drop(session);
@@ -73,6 +74,9 @@ on_head(struct psi_guest *guest, struct psi_sink *sink_p, struct psd_error *err)
 
     if (session->is_owner) {
         return mirror_sink(session, sink_p, err);
+    }
+    if (session->reader != NULL) {
+        return reader_sink(session, sink_p, err);
     }
     switch (guest->inbox.frame.type) {
     case PSI_FRAME_SPARSE_PUSH:
@@ -146,6 +150,9 @@ on_hello(struct psi_guest *guest, const struct psi_hello *hello, struct psd_erro
         return psi_fail(err, PSD_ERR_BUSY,
                         lane->view.id == 0 ? "HELLO before the job began"
                                            : "HELLO before the server is back in the job");
+    }
+    if (hello->role == PSI_ROLE_READER) {
+        return reader_hello(session, hello);
     }
     if (hello->role != PSI_ROLE_WORKER || hello->rank >= lane->rows ||
         hello->job != lane->job.job) {
@@ -240,6 +247,9 @@ on_frame(struct psi_guest *guest, void *payload, size_t bytes, struct psd_error 
     if (session->is_owner) {
         return mirror_frame(session, payload, bytes, err);
     }
+    if (session->reader != NULL) {
+        return reader_frame(session, payload, bytes, err);
+    }
     status =
         psi_guest_speaks_as(guest, session->rank, &session->lane->view, session->lane->since, err);
     return status == PSD_OK ? dispatch(session, payload, bytes, err) : status;
@@ -258,6 +268,10 @@ on_gone(struct psi_guest *guest, const char *peer, const struct psd_error *reaso
 
     if (reason != NULL && session->is_owner) {
         psi_log(&session->lane->log, PSI_LOG_DEBUG, "OWNER-GONE", "%s: %s", peer, reason->text);
+    } else if (reason != NULL && session->reader != NULL) {
+        psi_log(&session->lane->log,
+                reason->status == PSD_ERR_PROTOCOL ? PSI_LOG_WARN : PSI_LOG_DEBUG, "READER-GONE",
+                "%s: %s", peer, reason->text);
     } else if (reason != NULL && session->rank == RANK_STRANGER) {
         warn_refused(session->lane, peer, reason->text);
     } else if (reason != NULL) {

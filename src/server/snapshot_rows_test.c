@@ -272,6 +272,35 @@ test_rows_are_saved_as_they_are_at_the_step(void **state)
     stop(bed);
 }
 
+static void
+sleep_on(void *core)
+{
+    (void)core;
+}
+
+/* If this fails, a lane that goes through the step of a checkpoint without a turn in between saves rows as
+ * they were later. */
+static void
+test_rows_are_frozen_as_the_step_passes(void **state)
+{
+    static const struct world_core asleep = {.tick = sleep_on};
+    struct lane_bed *bed = start(&(struct psd_sparse_args){0});
+    const struct world_core *core = bed->world.core;
+
+    (void)state;
+    push(bed, 0, 0, IDS, 1);
+    order(bed, 1, 0, 2);
+    bed->world.core = &asleep; /* both frames are handled in one turn */
+    push(bed, 1, 0, 10, 1);
+    push(bed, 2, 5, 10, 1);
+    bed->world.core = core;
+    (void)tell(bed);
+    for (uint64_t id = 0; id < IDS; id++) {
+        assert_true(number_of(id) == (id < 10 ? 2 : 1));
+    }
+    stop(bed);
+}
+
 /* If this fails, the next checkpoint has all rows again, lacks changed ones, or the master hears of too few
  * files. */
 static void
@@ -389,6 +418,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_are_saved_as_they_are_at_the_step),
+        cmocka_unit_test(test_rows_are_frozen_as_the_step_passes),
         cmocka_unit_test(test_then_what_has_changed_is_saved),
         cmocka_unit_test(test_all_is_saved_after_one_that_was_given_up),
         cmocka_unit_test(test_rows_that_went_and_counts_are_saved),

@@ -27,6 +27,7 @@ struct adopting;
 struct adoption;
 struct chunk;
 struct known_table;
+struct reader;
 struct session;
 struct snapshot;
 struct table;
@@ -223,7 +224,7 @@ struct result_list {
     uint32_t count;
 };
 
-/* A worker's connection. Strangers have rank UINT32_MAX. */
+/* A worker's connection. Strangers and readers have rank UINT32_MAX. */
 struct session {
     struct psi_guest guest; /* first */
     struct lane *lane;
@@ -236,6 +237,7 @@ struct session {
     struct result_list asks;     /* ... to be asked for */
     bool leaves;                 /* it has said BYE, and has not heard that it may go */
     bool is_owner;               /* not a worker, but the lane that this one is a copy of */
+    struct reader *reader;       /* owned; not a worker, but somebody who looks (reading.c) */
 };
 
 /* A SHARE_PULL on its way through the lane. */
@@ -364,6 +366,10 @@ struct lane {
     uint64_t progress_ns;        /* when a round last closed or a chunk was asked for */
     bool progressed;             /* since the last tick, which knows the time */
     bool want_now;               /* the last one asked for came: ask for the next */
+    uint32_t readers;            /* that are connected ... */
+    uint32_t readers_asking;     /* ... of which so many wait for an answer */
+    uint64_t reads_asked;        /* ever */
+    bool readers_due;            /* one of them may be answered with the next turn */
     struct global_step global;
     uint32_t relay_next;
     bool results_due;          /* some session is to hear of results */
@@ -431,6 +437,12 @@ psd_status table_copy_may_stay(struct lane *lane, struct table *table, struct ps
 
 /* rows.c */
 const struct store_ops *rows_kind(const struct psi_spec *spec); /* which store has its rows */
+/* Looks through the payload of a frame about rows, and notes in the session what it is about. */
+psd_status rows_look_through(struct session *session, const struct chunk *chunk,
+                             const void *payload, size_t bytes, struct psd_error *err);
+/* These rows as a SPARSE_VALUE, to be freed. NULL: no memory. */
+uint8_t *rows_gather(const struct chunk *chunk, const struct store_rows *asked, uint32_t buffer,
+                     size_t *bytes_p);
 psd_status rows_target(const struct session *session, const struct chunk *chunk,
                        struct psd_error *err);
 psd_status rows_pull_arrived(struct session *session, const void *payload, size_t bytes,
@@ -553,6 +565,14 @@ psd_status load_arrived(struct session *session, const void *payload, struct psd
 
 /* why.c */
 psd_status why_arrived(struct session *session, struct psd_error *err);
+
+/* reading.c */
+psd_status reader_hello(struct session *session, const struct psi_hello *hello);
+psd_status reader_sink(struct session *session, struct psi_sink *sink_p, struct psd_error *err);
+psd_status reader_frame(struct session *session, const void *payload, size_t bytes,
+                        struct psd_error *err);
+void reader_gone(struct session *session);
+void readers_tick(struct lane *lane); /* answers one of them, if it can */
 
 /* sessions.c */
 extern const struct psi_listener_events lane_listener_events;

@@ -36,6 +36,7 @@ enum psi_role {
     PSI_ROLE_WORKER = 3,
     PSI_ROLE_OBSERVER = 4, /* asks for the table of nodes, and is in no view */
     PSI_ROLE_STANDBY = 5,  /* a lane without a place: that of a lost server's, when it is wanted */
+    PSI_ROLE_READER = 6,   /* looks at values, and is in no view */
 };
 
 enum {
@@ -204,6 +205,7 @@ struct psi_table_info {
 struct psi_nodes {
     uint32_t count;
     struct psd_node *node; /* PSI_RANKS_MAX + PSI_SERVERS_MAX + 1 of room when decoding */
+    uint32_t readers;      /* that are connected */
 };
 
 /* SUBSCRIBE; from the master to a member, when somebody wants METRICS. */

@@ -32,6 +32,7 @@ psi_nodes_encode(struct psi_pack *pack, const struct psi_nodes *nodes)
     for (uint32_t i = 0; i < nodes->count; i++) {
         pack_node(pack, &nodes->node[i]);
     }
+    psi_pack_u32(pack, nodes->readers);
 }
 
 static void
@@ -59,6 +60,7 @@ psi_nodes_decode(const uint8_t *bytes, size_t size, struct psi_nodes *nodes_p,
     for (uint32_t i = 0; i < nodes_p->count && unpack.status == PSD_OK; i++) {
         unpack_node(&unpack, &nodes_p->node[i]);
     }
+    nodes_p->readers = unpack.left > 0 ? psi_unpack_u32(&unpack, "readers", 0, UINT32_MAX) : 0;
     return unpack.status;
 }
 

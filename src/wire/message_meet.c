@@ -57,7 +57,7 @@ psi_hello_decode(const uint8_t *bytes, size_t size, struct psi_hello *hello_p,
     struct psi_unpack unpack;
 
     psi_unpack_init(&unpack, "HELLO", bytes, size, err);
-    hello_p->role = psi_unpack_u8(&unpack, "role", PSI_ROLE_SERVER, PSI_ROLE_STANDBY);
+    hello_p->role = psi_unpack_u8(&unpack, "role", PSI_ROLE_SERVER, PSI_ROLE_READER);
     hello_p->rank = psi_unpack_u32(&unpack, "rank", 0, UINT32_MAX);
     hello_p->lane = psi_unpack_u32(&unpack, "lane", 0, PSI_LANES_MAX - 1);
     hello_p->lanes = psi_unpack_u32(&unpack, "lanes", 0, PSI_LANES_MAX);

@@ -38,6 +38,24 @@ psi_rows_part(size_t row_bytes, uint32_t part_bytes)
     return rows == 0 ? 1 : rows > PSI_ROWS_MAX ? PSI_ROWS_MAX : (uint32_t)rows;
 }
 
+uint32_t
+psi_rows_ask_max(size_t row_bytes, uint32_t part_bytes)
+{
+    const size_t most =
+        part_bytes == 0 || part_bytes > PSI_FRAME_CHUNK_MAX ? PSI_FRAME_CHUNK_MAX : part_bytes;
+    const size_t rows = most > PSI_ROWS_HEAD_BYTES ? (most - PSI_ROWS_HEAD_BYTES) / row_bytes : 0;
+
+    return rows == 0 ? 1 : rows > PSI_ROWS_MAX ? PSI_ROWS_MAX : (uint32_t)rows;
+}
+
+uint32_t
+psi_rows_read_max(size_t row_bytes)
+{
+    const size_t rows = (PSI_READ_BYTES_MAX - PSI_ROWS_HEAD_BYTES) / row_bytes;
+
+    return rows > PSI_READ_ROWS_MAX ? PSI_READ_ROWS_MAX : (uint32_t)rows;
+}
+
 struct psi_rows_room
 psi_rows_encode(uint8_t *payload, size_t row_bytes, const struct psi_rows *counts)
 {

@@ -28,6 +28,10 @@
 enum {
     PSI_ROWS_HEAD_BYTES = 16,
     PSI_ROWS_MAX = 1 << 20, /* ids of a list */
+
+    /* Of one request of a reader: what a lane does for it takes well below a millisecond. */
+    PSI_READ_ROWS_MAX = 1 << 15,
+    PSI_READ_BYTES_MAX = 1 << 20,
 };
 
 #define PSI_ROWS_STEP_MAX (UINT32_MAX - 2) /* a row remembers when it was pushed last */
@@ -56,6 +60,13 @@ size_t psi_rows_bytes(size_t row_bytes, uint64_t pushed, uint64_t asked);
 /* How many pushed rows one payload holds, of so many bytes at most (0: as large as a frame may be). At
  * least one. */
 uint32_t psi_rows_part(size_t row_bytes, uint32_t part_bytes);
+
+/* How many rows may be asked for at once, when an answer has so many bytes at most (0: as many as a
+ * frame may have). At least one. */
+uint32_t psi_rows_ask_max(size_t row_bytes, uint32_t part_bytes);
+
+/* How many rows a reader may ask for at once. */
+uint32_t psi_rows_read_max(size_t row_bytes);
 
 /* Where things lie in a payload that is to be filled in; writes its head, and its padding. */
 struct psi_rows_room {

@@ -1154,6 +1154,7 @@ static void
 fill_nodes(uint64_t *random, struct sample *sample)
 {
     sample->nodes.count = draw_below(random, LIST);
+    sample->nodes.readers = (uint32_t)draw(random);
     for (uint32_t i = 0; i < sample->nodes.count; i++) {
         struct psd_node *node = &sample->node[i];
 
@@ -1242,7 +1243,7 @@ same_view_ack(const struct sample *a, const struct sample *b)
 static bool
 same_nodes(const struct sample *a, const struct sample *b)
 {
-    return a->nodes.count == b->nodes.count &&
+    return a->nodes.count == b->nodes.count && a->nodes.readers == b->nodes.readers &&
            memcmp(a->node, b->node, a->nodes.count * sizeof(a->node[0])) == 0;
 }
 
@@ -1567,7 +1568,8 @@ was_whole(const struct bench *bench, const struct kind *kind, size_t bytes)
     return since == tail_bytes(&bench->in, kind) ||
            (strcmp(kind->name, "hello") == 0 &&
             (since == 8 || since == 8 + 1 || since == 8 + 2 || since == 8 + 2 + 8)) ||
-           (strcmp(kind->name, "welcome") == 0 && since == 4) ||
+           ((strcmp(kind->name, "welcome") == 0 || strcmp(kind->name, "nodes") == 0) &&
+            since == 4) ||
            (strcmp(kind->name, "view") == 0 && since == counts_bytes(&bench->in.view)) ||
            (strcmp(kind->name, "telling") == 0 && (since == spans_bytes(&bench->in.telling) ||
                                                    since == frames_bytes(&bench->in.telling)));
@@ -1746,7 +1748,8 @@ test_meet_boundaries(void **state)
     struct bench *bench = bench_create();
 
     FIELD(hello, role, 1, PSD_ERR_PROTOCOL);
-    FIELD(hello, role, 6, PSD_ERR_PROTOCOL);
+    FIELD(hello, role, PSI_ROLE_READER, PSD_OK);
+    FIELD(hello, role, PSI_ROLE_READER + 1, PSD_ERR_PROTOCOL);
     FIELD(hello, lane, PSI_LANES_MAX, PSD_ERR_PROTOCOL);
     FIELD(hello, lanes, PSI_LANES_MAX + 1, PSD_ERR_PROTOCOL);
     FIELD(hello, incarnation, UINT16_MAX, PSD_OK);

@@ -52,7 +52,7 @@ def build(tmp_path):
     def compiled(change, *options):
         headers = tmp_path / "include" / "psd"
         headers.mkdir(parents=True)
-        for part in ("elastic.h", "status.h"):
+        for part in ("elastic.h", "reader.h", "status.h"):
             shutil.copy(HEADERS / part, headers)
         (headers / "psd.h").write_text(change((HEADERS / "psd.h").read_text()))
         library = library_path()

@@ -59,7 +59,7 @@ def test_only_public_headers_are_installed(prefix):
     """If this fails, people can include what we want to change tomorrow."""
     headers = sorted(path.relative_to(prefix.root).as_posix()
                      for path in prefix.root.glob("include/**/*.h"))
-    assert headers == ["include/psd/elastic.h", "include/psd/psd.h", "include/psd/status.h"]
+    assert headers == ["include/psd/elastic.h", "include/psd/psd.h", "include/psd/reader.h", "include/psd/status.h"]
     programs = sorted(path.name for path in prefix.bin.iterdir())
     assert programs == ["ps_master", "ps_server", "psd_run"]
 

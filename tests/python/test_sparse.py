@@ -226,3 +226,29 @@ def test_a_job_that_cannot_have_them_says_why(run):
         say(attempt(poseidon.SparseTable, "e", 4, use="sum"))
     """
     assert "cannot join sums of rows yet" in run(script, name="joins", options=("--max_workers", "4"))[0][0]
+
+
+LARGE = """
+    poseidon.init()
+    wide = poseidon.SparseTable("wide", 4096, rule="add", reduce="sum")
+    ids = np.arange(2500)   # 39 MiB in one lane: more than a frame holds
+    ones = np.ones((50, 4096), np.float32)
+    for step in range(3):
+        future = wide.lookup(ids)
+        pushed = wide.push(ids[::50], ones)   # while rows of this step are still coming
+        rows = future.wait()
+        assert (rows[::50] == step * 2).all() and rows.sum(dtype=float) == step * 2 * 50 * 4096, step
+        pushed.wait()
+    rows = wide.push_lookup(ids[::50], ones, ids[::-1].copy()).wait()[::-1]
+    assert (rows[::50] == 8).all() and rows.sum(dtype=float) == 8 * 50 * 4096
+    many = poseidon.SparseTable("many", 1).lookup(np.arange(1_200_000)).wait()
+    assert many.shape == (1_200_000, 1) and not many.any()
+    say("done")
+"""
+
+
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+def test_lookups_beyond_a_frame(run, transport):
+    """If this fails, a lookup of more than 16 MiB or 2**20 ids of a lane is refused, lacks rows, or shows some of a later step."""
+    said = run(LARGE, options=("--lanes=1",), env={"PSD_TRANSPORT": transport})
+    assert said == [["done"]] * 2

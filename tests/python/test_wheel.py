@@ -67,7 +67,7 @@ def test_carries_everything_and_nothing_else(wheel):
                for path in (TREE / "python" / "poseidon").rglob("*")
                if path.suffix in (".py", ".c", ".h") or path.name == "py.typed"}
     native = {"bin/psd_run", "bin/ps_master", "bin/ps_server", "lib/libpsd.so.0",
-              "include/psd/elastic.h", "include/psd/psd.h", "include/psd/status.h"}
+              "include/psd/elastic.h", "include/psd/psd.h", "include/psd/reader.h", "include/psd/status.h"}
     assert sources | {f"poseidon/_native/{name}" for name in native} <= set(names)
     others = [name for name in names if name not in sources and "/_native/" not in name]
     assert all(name.split("/")[0].endswith(".dist-info") for name in others), others

@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "copies.h"
 #include "master/master.h"
+#include "readers.h"
 #include "resume.h"
 #include "saves.h"
 #include "scale.h"
@@ -49,6 +50,9 @@ lane_line(void *sink, enum psi_log_level level, const char *id, const char *text
                sscanf(text, "%u more workers have left, and do not count in table %15s", &rank,
                       table) == 2) {
         model_note_lost_more(host->job->model, table);
+    }
+    if (level == PSI_LOG_WARN && strcmp(id, "READER-GONE") == 0) {
+        sim_fail(host->job->sim, "%s: %s", host->node->name, text);
     }
     if (level == PSI_LOG_WARN && strcmp(id, "WORKER-GONE") == 0 &&
         host->node->exiled_until_ns == 0) { /* else it may miss what others know */
@@ -827,6 +831,7 @@ job_start(struct job *job, struct sim *sim, const struct plan *plan)
         job->saves = saves_create(job);
     }
     job->resume = resume_create(&job->plan);
+    job->readers = readers_create(job);
     sim->counters.resumed += job->resume != NULL;
     start_master(job);
     for (uint32_t server = 0; server < plan->servers; server++) {
@@ -872,6 +877,7 @@ job_over(const struct job *job)
 void
 job_stop(struct job *job)
 {
+    readers_destroy(job->readers);
     for (uint32_t i = 0; i < job->plan.workers; i++) {
         if (worker_runs(job->worker[i])) {
             net_node_kill(worker_node(job->worker[i]));

@@ -14,6 +14,7 @@
 struct job;
 struct lane;
 struct master;
+struct readers;
 struct resume;
 struct saves;
 struct worker;
@@ -59,6 +60,7 @@ struct job {
     struct net net;
     struct plan plan;
     struct model *model;
+    struct readers *readers;                /* owned; NULL: there are none */
     struct resume *resume;                  /* owned; NULL: it does not go on from a checkpoint */
     struct saves *saves;                    /* owned; NULL: no checkpoints */
     struct master_host masters[LIVES_MAX];  /* of all lives */

@@ -85,8 +85,8 @@ struct model {
     uint8_t *looked_up; /* sparse: rows of a place */
 };
 
-static uint64_t
-versions_max(const struct plan *plan)
+uint64_t
+model_versions_max(const struct plan *plan)
 {
     /* Who joins behind the last step begins two later, and so on. */
     return plan->steps + 2 + (plan_is_elastic(plan) ? 2 * plan->workers : 0);
@@ -101,8 +101,8 @@ chunk_init(struct model *model, unsigned index, uint64_t chunk)
 
     self->elements = plan_chunk_elements(table->plan, chunk);
     bytes = self->elements * table->element_bytes;
-    self->value = calloc(versions_max(model->plan), sizeof(uint8_t *));
-    self->in = calloc(versions_max(model->plan), sizeof(*self->in));
+    self->value = calloc(model_versions_max(model->plan), sizeof(uint8_t *));
+    self->in = calloc(model_versions_max(model->plan), sizeof(*self->in));
     self->version = model->plan->load_step;
     self->value[self->version] = malloc(bytes);
     self->momentum = calloc(1, bytes);
@@ -161,7 +161,7 @@ model_create(struct sim *sim, const struct plan *plan)
         }
         if (table->plan->kind == KIND_ROUNDS) {
             table->chunk = calloc(table->chunk_count, sizeof(*table->chunk));
-            table->late = calloc(versions_max(plan), sizeof(*table->late));
+            table->late = calloc(model_versions_max(plan), sizeof(*table->late));
             psi_assert(table->chunk != NULL && table->late != NULL);
             for (uint64_t chunk = 0; chunk < table->chunk_count; chunk++) {
                 chunk_init(model, i, chunk);
@@ -186,7 +186,7 @@ model_destroy(struct model *model)
         struct table_model *table = &model->table[i];
 
         for (uint64_t c = 0; table->chunk != NULL && c < table->chunk_count; c++) {
-            for (uint64_t v = 0; v < versions_max(model->plan); v++) {
+            for (uint64_t v = 0; v < model_versions_max(model->plan); v++) {
                 free(table->chunk[c].value[v]);
             }
             free(table->chunk[c].value);
@@ -375,7 +375,7 @@ model_note_late(struct model *model, const char *name, uint64_t step)
 {
     const int index = find_table(model, name);
 
-    psi_assert(index >= 0 && step < versions_max(model->plan));
+    psi_assert(index >= 0 && step < model_versions_max(model->plan));
     model->table[index].late[step] = true;
 }
 
@@ -556,7 +556,7 @@ advance(struct model *model, unsigned index, uint64_t number, const struct psi_r
     unsigned leaves = 0;
     uint8_t *to = malloc(chunk->elements * table->element_bytes);
 
-    psi_assert(to != NULL && step + 1 < versions_max(model->plan));
+    psi_assert(to != NULL && step + 1 < model_versions_max(model->plan));
     for (uint32_t rank = 0; rank < model->plan->workers; rank++) {
         if (psi_ranks_has(in, rank) && !plan_is_empty(model->plan, index, rank, step)) {
             plan_gradient(model->plan, index, rank, step, plan_chunk_first(plan, number),
@@ -799,7 +799,7 @@ observe_chunk(struct model *model, unsigned index, const struct chunk *have, boo
         return; /* nothing has happened, or it has to be loaded first */
     }
     if ((have->clock.version != chunk->version + 1 && !backup && !elastic) ||
-        have->clock.version + 2 > versions_max(model->plan)) {
+        have->clock.version + 2 > model_versions_max(model->plan)) {
         sim_fail(model->sim, "table %s chunk %u: version went from %llu to %llu in one event",
                  table->plan->name, have->index, (unsigned long long)chunk->version,
                  (unsigned long long)have->clock.version);
@@ -874,8 +874,9 @@ model_observe(struct model *model, const struct lane *lane)
 const void *
 model_version(const struct model *model, unsigned table, uint64_t chunk, uint64_t version)
 {
-    return version < versions_max(model->plan) ? model->table[table].chunk[chunk].value[version]
-                                               : NULL;
+    return version < model_versions_max(model->plan)
+               ? model->table[table].chunk[chunk].value[version]
+               : NULL;
 }
 
 void
@@ -885,7 +886,7 @@ model_kept(struct model *model, unsigned table, uint64_t chunk, uint64_t version
 
     psi_ranks_add(&alone, 0);
     while (model->table[table].chunk[chunk].version < version &&
-           version < versions_max(model->plan)) {
+           version < model_versions_max(model->plan)) {
         advance(model, table, chunk, &alone);
     }
 }

@@ -55,6 +55,9 @@ void model_note_lost_part(struct model *model, uint32_t rank, const char *table,
                           uint64_t step);
 void model_note_lost_more(struct model *model, const char *table);
 
+/* No version is as high as that. */
+uint64_t model_versions_max(const struct plan *plan);
+
 /* The versions of a chunk: step `version`; NULL: no such round has closed. */
 const void *model_version(const struct model *model, unsigned table, uint64_t chunk,
                           uint64_t version);

@@ -590,6 +590,7 @@ draw_resume(struct plan *plan, struct rng *rng)
 void
 plan_make(struct plan *plan, uint64_t seed)
 {
+    struct rng readers = {.state = sim_mix(seed, 37, 38, 39)};
     struct rng resumes = {.state = sim_mix(seed, 34, 35, 36)};
     struct rng asks = {.state = sim_mix(seed, 31, 32, 33)};
     struct rng moves = {.state = sim_mix(seed, 25, 26, 27)};
@@ -611,6 +612,7 @@ plan_make(struct plan *plan, uint64_t seed)
     memset(plan, 0, sizeof(*plan));
     plan->seed = seed;
     plan->workers = draw_workers(&rng);
+    plan->readers = rng_chance(&readers, 30) ? (uint32_t)rng_between(&readers, 1, 2) : 0;
     plan->servers = rng_chance(&rng, 25) ? 1 : (uint32_t)rng_between(&rng, 1, SERVERS_MAX);
     for (uint32_t i = 0; i < plan->servers; i++) {
         plan->lanes[i] = (uint32_t)rng_between(&rng, 1, LANES_MAX);
@@ -685,6 +687,9 @@ plan_print(const struct plan *plan)
            plan->faults.clogs, plan->faults.pauses, plan->faults.worker_kills,
            plan->faults.kill_server ? ", a server" : "",
            plan->faults.kill_master ? ", the master" : "", plan->faults.harsh ? ", harsh" : "");
+    if (plan->readers > 0) {
+        printf("  %u look at values from outside\n", plan->readers);
+    }
     if (plan->replicas > 0) {
         printf("  servers have copies; %u lose the master, %u sleep, %u cuts one way\n",
                plan->faults.exiles, plan->faults.freezes, plan->faults.blocks);

@@ -83,6 +83,7 @@ struct fault_plan {
 struct plan {
     uint64_t seed;
     uint32_t workers;
+    uint32_t readers; /* look at values from outside */
     uint32_t servers;
     uint32_t lanes[SERVERS_MAX];
     enum psi_death_policy policy;

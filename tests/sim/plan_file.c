@@ -64,6 +64,7 @@ static const char *const inits[] = {"zero", "rank0", "constant", "uniform", "nor
 static const struct field plan_fields[] = {
     PLAN(seed, TYPE_U64),
     PLAN(workers, TYPE_U32),
+    PLAN(readers, TYPE_U32),
     PLAN(servers, TYPE_U32),
     PLAN_LIST(lanes),
     PLAN_LIST(worker_host),

@@ -88,6 +88,7 @@ struct sim_event {
     X(torn_frames)                                                                                 \
     X(loans)                                                                                       \
     X(loans_kept)                                                                                  \
+    X(readings)                                                                                    \
     X(unknown_ops)                                                                                 \
     X(dropped_pushes)                                                                              \
     X(jobs_finished)                                                                               \

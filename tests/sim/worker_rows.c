@@ -116,6 +116,8 @@ rows_transfer(struct worker *worker, unsigned flight, unsigned index, struct psi
     const struct cargo *cargo = &worker->flight[flight].cargo[index];
     struct psi_spec *spec = &worker->held[index].table->spec;
     const uint64_t count = plan_rows(plan);
+    const uint32_t part_bytes = plan_of(worker)->rows_part_bytes;
+    const bool is_of_one_step = plan->kind == KIND_ROUNDS && plan->backup == 0;
     const bool asks = args->to != NULL && !plan_is_sparse_sum(plan);
     uint64_t *ids = malloc(count * sizeof(*ids));
     struct rows rows = {.ids = malloc(2 * count * sizeof(*rows.ids)),
@@ -135,7 +137,8 @@ rows_transfer(struct worker *worker, unsigned flight, unsigned index, struct psi
                                        .lookup_count = asks ? count : 0,
                                        .lookup_ids = ids,
                                        .values = args->to,
-                                       .part_bytes = plan_of(worker)->rows_part_bytes};
+                                       .part_bytes = part_bytes,
+                                       .answer_bytes = is_of_one_step ? part_bytes : 0};
 
     psi_assert(psi_sparse_rows_create(spec, plan->places, args->type, &given, &args->rows, &err) ==
                PSD_OK);

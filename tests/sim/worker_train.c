@@ -13,6 +13,7 @@
 #include "client/core/sparse_rows.h"
 #include "client/core/table_view.h"
 #include "half.h"
+#include "readers.h"
 #include "wire/frame.h"
 #include "worker_state.h"
 
@@ -282,6 +283,7 @@ check_rounds(struct worker *worker, unsigned index, const struct cargo *cargo)
             return;
         }
         model_told(worker->job->model, index, chunk, version, worker->rank);
+        readers_note(worker->job->readers, index, chunk, version);
     }
 }
 

@@ -14,6 +14,7 @@ struct psi_observer {
     psd_context *context;
     psd_op *subscription; /* guarded by the context's lock, as is the next */
     uint64_t seen;        /* tables that psi_observer_next() knows of */
+    uint32_t readers;     /* of the last table that was returned */
 };
 
 static psd_status
@@ -59,6 +60,17 @@ psi_observer_create(const char *master_address, uint32_t every_ms, uint32_t answ
     }
     *observer_p = observer;
     return PSD_OK;
+}
+
+uint32_t
+psi_observer_readers(struct psi_observer *observer)
+{
+    uint32_t readers;
+
+    pthread_mutex_lock(&observer->context->lock);
+    readers = observer->readers;
+    pthread_mutex_unlock(&observer->context->lock);
+    return readers;
 }
 
 bool
@@ -110,8 +122,10 @@ psi_observer_pace(struct psi_observer *observer, uint32_t every_ms)
 }
 
 static void
-copy(const struct psi_nodes *from, struct psd_node *nodes, size_t capacity, size_t *count_p)
+copy_locked(struct psi_observer *observer, const struct psi_nodes *from, struct psd_node *nodes,
+            size_t capacity, size_t *count_p)
 {
+    observer->readers = from->readers;
     for (size_t i = 0; i < from->count && i < capacity; i++) {
         nodes[i] = from->node[i];
     }
@@ -131,7 +145,7 @@ psi_observer_next(struct psi_observer *observer, uint32_t timeout_ms, struct psd
                                  psi_context_deadline_ns(context, timeout_ms));
     if (psi_op_value(op) != observer->seen) {
         observer->seen = psi_op_value(op);
-        copy(psi_op_nodes(op), nodes, capacity, count_p);
+        copy_locked(observer, psi_op_nodes(op), nodes, capacity, count_p);
     } else if (psi_op_ended(op)) {
         *err = op->error;
         status = err->status;
@@ -160,8 +174,15 @@ psi_observer_ask(struct psi_observer *observer, struct psd_node *nodes, size_t c
     if (status == PSD_OK) {
         status = psi_context_finish_locked(context, op, &op, err);
     }
+    if (status == PSD_ERR_TIMEOUT) {
+        const struct psd_error *reason = &context->client->master.peer.reason;
+
+        psi_fail(err, status, "ask the master at %s: no answer in time%s%s",
+                 context->client->master_address, reason->status != PSD_OK ? ": " : "",
+                 reason->status != PSD_OK ? reason->text : "");
+    }
     if (status == PSD_OK) {
-        copy(psi_op_nodes(op), nodes, capacity, count_p);
+        copy_locked(observer, psi_op_nodes(op), nodes, capacity, count_p);
         psi_context_forget_locked(context, op);
     }
     pthread_mutex_unlock(&context->lock);

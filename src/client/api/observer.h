@@ -45,6 +45,10 @@ psd_status psi_observer_next(struct psi_observer *observer, uint32_t timeout_ms,
 psd_status psi_observer_ask(struct psi_observer *observer, struct psd_node *nodes, size_t capacity,
                             size_t *count_p, struct psd_error *err);
 
+/* How many readers the job had, by the last table that psi_observer_next() or psi_observer_ask()
+ * returned. */
+uint32_t psi_observer_readers(struct psi_observer *observer);
+
 /* Is the master there? When it has hung up, all that it said before has been heard. */
 bool psi_observer_is_up(struct psi_observer *observer);
 

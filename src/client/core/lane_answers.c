@@ -249,13 +249,13 @@ count_value(struct lane_link *lane, const struct psd_op *op, uint32_t bytes)
     }
 }
 
-/* Only sums come in parts. */
+/* Of a sum the server says that there is more; of what is looked up we know it. */
 static psd_status
-rest_expected(struct lane_link *lane, struct request *request, struct psd_error *err)
+rest_expected(struct lane_link *lane, struct request *request, bool more, struct psd_error *err)
 {
     const struct psi_spec *spec = &request->op->table->spec;
 
-    if (!psi_spec_is_sparse_sum(spec)) {
+    if (more && !psi_spec_is_sparse_sum(spec)) {
         return psi_fail(err, PSD_ERR_PROTOCOL, "VALUE of table %s chunk %u: in parts", spec->name,
                         request->chunk);
     }
@@ -264,6 +264,14 @@ rest_expected(struct lane_link *lane, struct request *request, struct psd_error 
                : psi_fail(err, PSD_ERR_PEER_LOST,
                           "VALUE of table %s chunk %u: the rest cannot be asked for", spec->name,
                           request->chunk);
+}
+
+static bool
+has_rest(const struct request *request)
+{
+    const struct sparse_rows *rows = request->op->transfer.rows;
+
+    return rows != NULL && psi_sparse_rows_has_rest(rows, request->chunk);
 }
 
 static psd_status
@@ -284,8 +292,8 @@ value_arrived(struct lane_link *lane, const void *payload, struct psd_error *err
         status = psi_sparse_rows_came(request->op->transfer.rows, request->chunk, payload,
                                       frame->payload_bytes, err);
     }
-    if (status == PSD_OK && (frame->flags & PSI_FLAG_MORE) != 0) {
-        return rest_expected(lane, request, err);
+    if (status == PSD_OK && ((frame->flags & PSI_FLAG_MORE) != 0 || has_rest(request))) {
+        return rest_expected(lane, request, (frame->flags & PSI_FLAG_MORE) != 0, err);
     }
     if (status == PSD_OK && request->op->table->results != NULL) {
         psi_result_arrived(lane, request, payload);

@@ -346,40 +346,42 @@ free_bytes(void *owner, uint64_t cookie)
     free(owner);
 }
 
-/* A part of a sum has come, and the rest is asked for. False: the connection is gone, or there is no
- * memory: then all of it comes again. */
+/* A part of what is looked up, or of a sum, has come, and the rest is asked for. False: the connection is
+ * gone, or there is no memory: then all of it comes again. */
 bool
 psi_request_ask_rest(struct lane_link *lane, struct request *request)
 {
+    const struct psd_op *op = request->op;
+    const bool pushed = psi_frame_has_gradient(op->transfer.type);
     const struct psi_frame frame = {
         .type = PSI_FRAME_SPARSE_PULL,
-        .dtype = (uint8_t)request->op->table->spec.dtype,
-        .step = request->op->transfer.step + 1,
+        .flags = op->exact ? PSI_FLAG_EXACT : 0,
+        .dtype = (uint8_t)op->table->spec.dtype,
+        .step = pushed ? op->transfer.step + 1 : op->transfer.step,
         .view = lane->client->view.id,
         .request = request->id,
-        .table = request->op->table->id,
+        .table = op->table->id,
         .chunk = request->chunk,
         .rank = (uint16_t)lane->client->job.rank,
         .incarnation = (uint16_t)lane->client->job.incarnation,
-        .priority = request->op->priority,
+        .priority = op->priority,
     };
-    const struct psi_rows counts = {.asked = 1};
+    const struct psi_rows counts = {
+        .asked = psi_sparse_rows_ask(op->transfer.rows, request->chunk, NULL)};
     struct psi_payload payload = {
-        .bytes = psi_rows_bytes(0, 0, 1),
+        .bytes = psi_rows_bytes(0, 0, counts.asked),
         .checksum = lane->client->config.checksum,
         .release = free_bytes,
     };
-    uint64_t last = 0;
 
     psi_request_not_receiving(lane, request);
-    payload.owner = malloc(payload.bytes);
+    payload.owner = counts.asked > 0 ? malloc(payload.bytes) : NULL;
     payload.base = payload.owner;
-    if (payload.owner == NULL ||
-        !psi_sparse_rows_last(request->op->transfer.rows, request->chunk, &last)) {
-        free(payload.owner);
+    if (payload.owner == NULL) {
         return false;
     }
-    psi_store_u64(psi_rows_encode(payload.owner, 0, &counts).asked_ids, last);
+    (void)psi_sparse_rows_ask(op->transfer.rows, request->chunk,
+                              psi_rows_encode(payload.owner, 0, &counts).asked_ids);
     if (psi_post_payload(lane->peer.conn, &frame, NULL, &payload) != PSD_OK) {
         free(payload.owner);
         return false;

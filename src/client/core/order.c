@@ -1,12 +1,14 @@
 /*
  * order.c - which transfer waits for which.
  *
- * Two rules keep the servers' promises simple:
+ * Three rules keep the servers' promises simple:
  *   - a push of step c + 1 leaves only when this worker's pushes of step c are done, so that a
  *     chunk meets at most one gradient per rank at a time. If the job waits for replacements, the
  *     rule spans all tables: then two versions of a value are enough to repeat a step
  *     (docs/consistency.md). It spans tables with the same number of backup workers, too: then
  *     nobody is chosen for a step before all it gave to the one before has been answered;
+ *   - a push leaves only when what was looked up before, of its step or an earlier one, is here, if that
+ *     comes in parts: all of them are of one step then;
  *   - operations on one table leave in the order they were submitted (lanes.c: but a read of a
  *     later step does not hold up what it waits for).
  *
@@ -20,13 +22,24 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "client/core/sparse_rows.h"
 #include "client/core/state.h"
+
+/* Do rows that are looked up come one answer after the other? Until the last has come, the step that they
+ * are of must not pass. It cannot without our push, which they do not wait for. */
+static bool
+keeps_step(const struct psd_op *reads, const struct psd_op *op)
+{
+    return reads->transfer.rows != NULL && psi_frame_only_reads(reads->transfer.type) &&
+           psi_op_is_push(op) && op->transfer.step >= reads->transfer.step &&
+           psi_spec_synchronous(&op->table->spec) && psi_sparse_rows_in_parts(reads->transfer.rows);
+}
 
 /* Does op have to wait for an earlier one on its table? */
 static bool
 must_wait_for(const struct psd_op *op, const struct psd_op *earlier)
 {
-    return earlier->held ||
+    return earlier->held || keeps_step(earlier, op) ||
            (psi_op_is_push(op) && psi_op_is_push(earlier) &&
             earlier->transfer.step < op->transfer.step && psi_spec_synchronous(&op->table->spec));
 }

@@ -25,13 +25,16 @@
 enum { ALIGNMENT = 64, GIVEN_MAX = 1 << 30 };
 
 /* What one place has to do with it. What it is sent lies in parts one behind the other, each a payload
- * with as many rows as one may have, but for the last; that one asks, too. */
+ * with as many rows as one may have, but for the last; that one asks, too: for as many rows as an answer
+ * may have. The rest is asked for with one answer after the other. */
 struct place_rows {
     struct psi_rows counts; /* only those, of all parts */
     uint32_t parts;
     uint8_t *out;
     size_t out_bytes;
-    uint8_t *in;
+    uint8_t *rest;  /* ids that the last part has no room to ask for, as they travel */
+    uint8_t *in;    /* one answer */
+    uint32_t came;  /* rows that have */
     uint32_t first; /* of its rows among all that are looked up */
 };
 
@@ -40,6 +43,7 @@ struct sparse_rows {
     size_t row_bytes;
     uint32_t places;
     uint32_t part_rows; /* pushed in one part */
+    uint32_t ask_rows;  /* asked for at once */
     bool pushes;
     uint8_t *values;          /* borrowed */
     uint64_t lookups;         /* rows there */
@@ -88,27 +92,22 @@ count_places(struct sparse_rows *rows, const struct sorted *sorted)
     }
 }
 
-/* Do the rows that each place is asked for fit an answer? */
-static psd_status
-check_sizes(const struct sparse_rows *rows, struct psd_error *err)
-{
-    for (uint32_t p = 0; p < rows->places; p++) {
-        const uint32_t asked = rows->place[p].counts.asked;
-        const size_t in = psi_rows_value_bytes(rows->row_bytes, asked);
+/* ---- parts --------------------------------------------------------------------------------- */
 
-        if (asked > PSI_ROWS_MAX || in > PSI_FRAME_CHUNK_MAX) {
-            return psi_fail(err, PSD_ERR_TOO_BIG,
-                            "sparse table %s: %u ids looked up, %zu MiB, in one lane; at most %d "
-                            "ids and %d MiB: look them up in several operations of the same step, "
-                            "or take more lanes or servers",
-                            rows->spec->name, asked, in >> 20, PSI_ROWS_MAX,
-                            PSI_FRAME_CHUNK_MAX >> 20);
-        }
-    }
-    return PSD_OK;
+static uint32_t
+asked_first(const struct sparse_rows *rows, const struct place_rows *place)
+{
+    return place->counts.asked < rows->ask_rows ? place->counts.asked : rows->ask_rows;
 }
 
-/* ---- parts --------------------------------------------------------------------------------- */
+/* Of those that have not come the next. */
+static uint32_t
+asked_next(const struct sparse_rows *rows, const struct place_rows *place)
+{
+    const uint32_t left = place->counts.asked - place->came;
+
+    return left < rows->ask_rows ? left : rows->ask_rows;
+}
 
 /* Of the part-th: which rows of the place's. Only the last part asks. */
 static struct psi_rows
@@ -118,7 +117,7 @@ part_counts(const struct sparse_rows *rows, const struct place_rows *place, uint
     const uint32_t left = first < place->counts.pushed ? place->counts.pushed - first : 0;
 
     return (struct psi_rows){.pushed = left < rows->part_rows ? left : rows->part_rows,
-                             .asked = part + 1 == place->parts ? place->counts.asked : 0,
+                             .asked = part + 1 == place->parts ? asked_first(rows, place) : 0,
                              .gradients = place->counts.gradients};
 }
 
@@ -138,9 +137,10 @@ part_base(const struct sparse_rows *rows, const struct place_rows *place, uint32
 }
 
 static void
-count_parts(struct sparse_rows *rows, uint32_t bytes_max)
+count_parts(struct sparse_rows *rows, const struct sparse_given *given)
 {
-    rows->part_rows = psi_rows_part(rows->row_bytes, bytes_max);
+    rows->part_rows = psi_rows_part(rows->row_bytes, given->part_bytes);
+    rows->ask_rows = psi_rows_ask_max(rows->row_bytes, given->answer_bytes);
     for (uint32_t p = 0; p < rows->places; p++) {
         struct place_rows *place = &rows->place[p];
         const uint32_t pushed = place->counts.pushed;
@@ -167,7 +167,13 @@ lay_out(struct sparse_rows *rows, uint8_t *base, const struct sorted *sorted)
                            part_bytes(rows, place, place->parts - 1);
         used += aligned(place->out_bytes);
         place->in = base + used;
-        used += aligned(psi_rows_value_bytes(rows->row_bytes, place->counts.asked));
+        used += aligned(psi_rows_value_bytes(rows->row_bytes, asked_first(rows, place)));
+    }
+    for (uint32_t p = 0; p < rows->places; p++) {
+        struct place_rows *place = &rows->place[p];
+
+        place->rest = base + used;
+        used += aligned((place->counts.asked - asked_first(rows, place)) * sizeof(uint64_t));
     }
     rows->at = (uint32_t *)(void *)(base + used);
     used += aligned(sorted->asked.count * sizeof(*rows->at));
@@ -280,12 +286,15 @@ write_asked(struct sparse_rows *rows, const struct sparse_ids *asked, const uint
 
     for (uint32_t p = 0; p < rows->places; p++) {
         const struct place_rows *place = &rows->place[p];
-        uint8_t *ids = place->out + place->out_bytes - place->counts.asked * sizeof(uint64_t);
+        const uint32_t first = asked_first(rows, place);
+        uint8_t *ids = place->out + place->out_bytes - first * sizeof(uint64_t);
 
         for (uint32_t row = 0; row < place->counts.asked; row++) {
             const uint32_t end = psi_sparse_ids_end(asked, i);
+            uint8_t *id = row < first ? ids + row * sizeof(uint64_t)
+                                      : place->rest + (row - first) * sizeof(uint64_t);
 
-            psi_store_u64(ids + row * sizeof(uint64_t), given[asked->list[i].at]);
+            psi_store_u64(id, given[asked->list[i].at]);
             rows->begin[place->first + row] = i;
             for (; i < end; i++) {
                 rows->at[i] = asked->list[i].at;
@@ -324,7 +333,7 @@ make(const struct psi_spec *spec, uint32_t places, const struct sparse_given *gi
     const size_t head = aligned(sizeof(struct sparse_rows) + places * sizeof(struct place_rows));
     struct sparse_rows *rows = aligned_alloc(ALIGNMENT, head);
     struct sparse_rows *whole = NULL;
-    psd_status status = PSD_ERR_NO_MEMORY;
+    psd_status status = PSD_OK;
 
     if (rows != NULL) {
         memset(rows, 0, head);
@@ -338,10 +347,7 @@ make(const struct psi_spec *spec, uint32_t places, const struct sparse_given *gi
         for (uint32_t p = 0; p < places; p++) {
             rows->place[p].counts.gradients = pushes && !given->adds_nothing;
         }
-        count_parts(rows, given->part_bytes);
-        status = check_sizes(rows, err);
-    }
-    if (status == PSD_OK) {
+        count_parts(rows, given);
         whole = aligned_alloc(ALIGNMENT, head + lay_out(rows, (uint8_t *)rows, sorted));
     }
     if (whole != NULL) {
@@ -349,7 +355,7 @@ make(const struct psi_spec *spec, uint32_t places, const struct sparse_given *gi
         (void)lay_out(whole, (uint8_t *)whole + head, sorted);
         fill(whole, sorted, given);
         *rows_p = whole;
-    } else if (status != PSD_ERR_TOO_BIG) {
+    } else {
         status =
             psi_fail(err, PSD_ERR_NO_MEMORY, "sparse table %s: no memory for %llu rows", spec->name,
                      (unsigned long long)(given->push_count + given->lookup_count));
@@ -467,7 +473,7 @@ psi_sparse_rows_in(const struct sparse_rows *rows, uint64_t place)
     const struct place_rows *here = &rows->place[place];
 
     return (struct sparse_piece){here->in,
-                                 psi_rows_value_bytes(rows->row_bytes, here->counts.asked)};
+                                 psi_rows_value_bytes(rows->row_bytes, asked_next(rows, here))};
 }
 
 bool
@@ -478,8 +484,9 @@ psi_sparse_rows_fit(const struct sparse_rows *rows, uint64_t place, size_t bytes
 }
 
 void
-psi_sparse_rows_begin(const struct sparse_rows *rows, uint64_t place)
+psi_sparse_rows_begin(struct sparse_rows *rows, uint64_t place)
 {
+    rows->place[place].came = 0;
     if (rows->sums != NULL) {
         psi_sparse_sums_begin(rows->sums, place);
     }
@@ -493,26 +500,29 @@ psi_sparse_rows_into(const struct sparse_rows *rows, uint64_t place, size_t byte
 }
 
 psd_status
-psi_sparse_rows_came(const struct sparse_rows *rows, uint64_t place, const void *payload,
-                     size_t bytes, struct psd_error *err)
+psi_sparse_rows_came(struct sparse_rows *rows, uint64_t place, const void *payload, size_t bytes,
+                     struct psd_error *err)
 {
-    const struct place_rows *here = &rows->place[place];
+    struct place_rows *here = &rows->place[place];
+    const uint32_t count = asked_next(rows, here);
+    const uint32_t first = here->first + here->came;
     const uint8_t *from = NULL;
     psd_status status;
 
     if (rows->sums != NULL) {
         return psi_sparse_sums_came(rows->sums, place, bytes, err);
     }
-    status = psi_rows_value_decode(payload, bytes, rows->row_bytes, here->counts.asked, &from, err);
+    status = psi_rows_value_decode(payload, bytes, rows->row_bytes, count, &from, err);
     if (status != PSD_OK) {
         return status;
     }
-    for (uint32_t row = here->first; row < here->first + here->counts.asked; row++) {
+    for (uint32_t row = first; row < first + count; row++) {
         for (uint32_t i = rows->begin[row]; i < rows->begin[row + 1]; i++) {
             memcpy(rows->values + rows->at[i] * rows->row_bytes, from, rows->row_bytes);
         }
         from += rows->row_bytes;
     }
+    here->came += count;
     return PSD_OK;
 }
 
@@ -526,9 +536,39 @@ psi_sparse_rows_borrow(const struct sparse_rows *rows, const void *base, size_t 
 }
 
 bool
-psi_sparse_rows_last(const struct sparse_rows *rows, uint64_t place, uint64_t *id_p)
+psi_sparse_rows_has_rest(const struct sparse_rows *rows, uint64_t place)
 {
-    return rows->sums != NULL && psi_sparse_sums_last(rows->sums, place, id_p);
+    return rows->sums == NULL && rows->place[place].came < rows->place[place].counts.asked;
+}
+
+bool
+psi_sparse_rows_in_parts(const struct sparse_rows *rows)
+{
+    for (uint32_t p = 0; p < rows->places; p++) {
+        if (rows->place[p].counts.asked > rows->ask_rows) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint32_t
+psi_sparse_rows_ask(const struct sparse_rows *rows, uint64_t place, uint8_t *ids_p)
+{
+    const struct place_rows *here = &rows->place[place];
+    const uint32_t count = rows->sums != NULL ? 1 : asked_next(rows, here);
+    uint64_t last = 0;
+
+    if (rows->sums != NULL && !psi_sparse_sums_last(rows->sums, place, &last)) {
+        return 0;
+    }
+    if (ids_p != NULL && rows->sums != NULL) {
+        psi_store_u64(ids_p, last);
+    } else if (ids_p != NULL && count > 0) {
+        memcpy(ids_p, here->rest + (here->came - rows->ask_rows) * sizeof(uint64_t),
+               count * sizeof(uint64_t));
+    }
+    return count;
 }
 
 const struct sparse_sums *

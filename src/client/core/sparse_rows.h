@@ -33,11 +33,11 @@ struct sparse_given {
     uint64_t lookup_count;
     const uint64_t *lookup_ids;
     void *values;
-    uint32_t part_bytes; /* of one payload at most; 0: as large as a frame may be */
+    uint32_t part_bytes;   /* of one payload at most; 0: as large as a frame may be */
+    uint32_t answer_bytes; /* likewise: of one answer to a lookup */
 };
 
-/* type: SPARSE_PUSH, SPARSE_PULL or SPARSE_PUSH_PULL. PSD_ERR_TOO_BIG: more is looked up than an
- * answer can hold. */
+/* type: SPARSE_PUSH, SPARSE_PULL or SPARSE_PUSH_PULL. */
 psd_status psi_sparse_rows_create(const struct psi_spec *spec, uint32_t places, uint8_t type,
                                   const struct sparse_given *given, struct sparse_rows **rows_p,
                                   struct psd_error *err);
@@ -76,13 +76,21 @@ struct sparse_piece psi_sparse_rows_in(const struct sparse_rows *rows, uint64_t 
  * go where they belong; those of a sum stay, for psi_sparse_rows_sums(). */
 bool psi_sparse_rows_fit(const struct sparse_rows *rows, uint64_t place, size_t bytes);
 void *psi_sparse_rows_into(const struct sparse_rows *rows, uint64_t place, size_t bytes);
-psd_status psi_sparse_rows_came(const struct sparse_rows *rows, uint64_t place, const void *payload,
+psd_status psi_sparse_rows_came(struct sparse_rows *rows, uint64_t place, const void *payload,
                                 size_t bytes, struct psd_error *err);
 
-/* A sum may come in several answers. All of them come anew; the last id of those that have come, behind
- * which the next one begins (false: there is none). */
-void psi_sparse_rows_begin(const struct sparse_rows *rows, uint64_t place);
-bool psi_sparse_rows_last(const struct sparse_rows *rows, uint64_t place, uint64_t *id_p);
+/* What is looked up, or a sum, may come in several answers. All of them come anew. */
+void psi_sparse_rows_begin(struct sparse_rows *rows, uint64_t place);
+
+/* Is more looked up of the place than has come? Of a sum its server says so. */
+bool psi_sparse_rows_has_rest(const struct sparse_rows *rows, uint64_t place);
+
+/* May it take several answers of one place? */
+bool psi_sparse_rows_in_parts(const struct sparse_rows *rows);
+
+/* The ids by which the next answer is asked for: of rows that are looked up, theirs; of a sum the last one that has
+ * come, behind which the next begins. 0: there is none. ids_p: room for them; NULL: only how many. */
+uint32_t psi_sparse_rows_ask(const struct sparse_rows *rows, uint64_t place, uint8_t *ids_p);
 
 /* NULL: it is no push to a sum. */
 const struct sparse_sums *psi_sparse_rows_sums(const struct sparse_rows *rows);

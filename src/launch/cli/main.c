@@ -24,9 +24,9 @@
 #include "launch/text/command.h"
 #include "launch/text/variables.h"
 
-static const char *const words_meant[] = {"run",     "show",  "page",      "logs",   "stop",
-                                          "list",    "top",   "trace",     "secret", "help",
-                                          "restart", "scale", "checkpoint"};
+static const char *const words_meant[] = {"run",     "show",  "page",       "logs",      "stop",
+                                          "list",    "top",   "trace",      "secret",    "help",
+                                          "restart", "scale", "checkpoint", "reader-key"};
 
 static int
 make_secret(int argc, char *const *argv)
@@ -102,13 +102,21 @@ static const struct {
     const char *word;
     int (*run)(int argc, char *const *argv);
 } verbs[] = {
-    {"--agent", serve},    {"secret", make_secret},
-    {"show", verb_show},   {"logs", verb_logs},
-    {"stop", verb_stop},   {"list", verb_list},
-    {"help", help},        {"status", hint},
-    {"top", verb_top},     {"trace", verb_trace},
-    {"page", verb_page},   {"restart", verb_restart},
-    {"scale", verb_scale}, {"checkpoint", verb_checkpoint},
+    {"--agent", serve},
+    {"secret", make_secret},
+    {"show", verb_show},
+    {"logs", verb_logs},
+    {"stop", verb_stop},
+    {"list", verb_list},
+    {"help", help},
+    {"status", hint},
+    {"top", verb_top},
+    {"trace", verb_trace},
+    {"page", verb_page},
+    {"restart", verb_restart},
+    {"scale", verb_scale},
+    {"checkpoint", verb_checkpoint},
+    {"reader-key", verb_reader_key},
 };
 
 int

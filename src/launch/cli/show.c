@@ -143,13 +143,16 @@ show_json(FILE *stream, const struct psd_node *nodes, size_t count)
 }
 
 static void
-print(const struct psd_node *nodes, size_t count, bool json)
+print(const struct psd_node *nodes, size_t count, uint32_t readers, bool json)
 {
     count = count < NODES_MAX ? count : NODES_MAX;
     if (json) {
         show_json(stdout, nodes, count);
     } else {
         show_table(stdout, nodes, count);
+        if (readers > 0) {
+            printf("\n%u reader%s\n", readers, readers == 1 ? "" : "s");
+        }
     }
     fflush(stdout);
 }
@@ -160,6 +163,23 @@ show_clear(void)
     if (isatty(STDOUT_FILENO)) {
         printf("\033[H\033[J");
     }
+}
+
+static psd_status
+ask_once(const char *master_address, struct psd_node *nodes, bool json, struct psd_error *err)
+{
+    struct psi_observer *observer = NULL;
+    size_t count = 0;
+    psd_status status = psi_observer_create(master_address, 0, ANSWER_MS, NULL, &observer, err);
+
+    if (status == PSD_OK) {
+        status = psi_observer_ask(observer, nodes, NODES_MAX, &count, err);
+    }
+    if (status == PSD_OK) {
+        print(nodes, count, psi_observer_readers(observer), json);
+    }
+    psi_observer_destroy(observer);
+    return status;
 }
 
 /* Until the master is gone, over one connection. */
@@ -175,7 +195,7 @@ follow(struct psi_observer *observer, struct psd_node *nodes, bool json, struct 
         if (timeout_ms == GONE_MS) {
             show_clear();
         }
-        print(nodes, count, json);
+        print(nodes, count, psi_observer_readers(observer), json);
         timeout_ms = GONE_MS;
     }
     return timeout_ms == GONE_MS ? PSD_OK : status; /* it ended meanwhile */
@@ -200,24 +220,16 @@ show_job(const char *master_address, bool json, bool watch)
 {
     struct psd_node *nodes = calloc(NODES_MAX, sizeof(*nodes));
     struct psd_error err = {0};
-    size_t count = 0;
     psd_status status;
 
     if (nodes == NULL) {
         fprintf(stderr, "psd_run: no memory for the table\n");
         return WATCH_CODE_CANNOT_START;
     }
-    if (watch) {
-        status = watch_job(master_address, nodes, json, &err);
-    } else {
-        status = psd_nodes_at(master_address, ANSWER_MS, nodes, sizeof(struct psd_node), NODES_MAX,
-                              &count);
-        err = *psd_last_error();
-    }
+    status = watch ? watch_job(master_address, nodes, json, &err)
+                   : ask_once(master_address, nodes, json, &err);
     if (status != PSD_OK) {
         fprintf(stderr, "psd_run: show %s: %s\n", master_address, err.text);
-    } else if (!watch) {
-        print(nodes, count, json);
     }
     free(nodes);
     return status == PSD_OK ? 0 : WATCH_CODE_CANNOT_START;

@@ -1,5 +1,6 @@
 /*
- * verb_args.c - the command lines of show, page, logs, stop, restart, scale, list, top and trace.
+ * verb_args.c - the command lines of show, page, logs, stop, restart, scale, list, top, trace and
+ * reader-key.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -64,6 +65,13 @@ static const char about_page[] =
     "\n"
     "    psd_run page train\n"
     "    psd_run page --master tcp://10.0.0.1:5555 --secret_file job.secret";
+static const char about_reader_key[] =
+    "Writes a new FILE (mode 0600) with the key of those who read a job: it opens the values of\n"
+    "tables, and nothing else. It prints what a reader has to find in its environment\n"
+    "(docs/reading.md). Of a job that was started by hand, --secret_file names its secret.\n"
+    "\n"
+    "    psd_run reader-key train eval.key\n"
+    "    psd_run reader-key --secret_file job.secret eval.key";
 static const char about_list[] = "The jobs that run on this machine for you.";
 static const char about_top[] = "The processes of a job on one screen, again every second; keys "
                                 "sort. Where stdin or stdout is\n"
@@ -123,6 +131,10 @@ static const struct psi_command commands[] = {
                    .synopsis = "[JOB] [options]",
                    .about = about_page,
                    .option_count = 2},
+    [VERB_READER_KEY] = {.name = "psd_run reader-key",
+                         .synopsis = "[JOB] FILE",
+                         .about = about_reader_key,
+                         .option_count = 1},
     [VERB_LIST] = {.name = "psd_run list",
                    .synopsis = "[options]",
                    .about = about_list,
@@ -178,6 +190,9 @@ verb_parse(int argc, char *const *argv, enum verb verb, struct verb_options *opt
                         &options->master},
                        {"secret_file", 0, PSI_OPTION_TEXT, "its secret (PSD_SECRET_FILE)",
                         &options->secret_file}},
+        [VERB_READER_KEY] = {{"secret_file", 0, PSI_OPTION_TEXT,
+                              "the secret of a job that was started by hand",
+                              &options->secret_file}},
         [VERB_TRACE] = {{"steps", 0, PSI_OPTION_NUMBER, "how many [20]", &options->steps, 1, 4096}},
     };
     struct psi_command command = commands[verb];
@@ -214,6 +229,7 @@ say_which(const struct words *names, enum verb verb)
                                         [VERB_TOP] = "top",
                                         [VERB_TRACE] = "trace",
                                         [VERB_PAGE] = "page",
+                                        [VERB_READER_KEY] = "reader-key",
                                         [VERB_RESTART] = "restart --servers",
                                         [VERB_SCALE] = "scale --workers N"};
 
@@ -222,7 +238,9 @@ say_which(const struct words *names, enum verb verb)
         fprintf(stderr, " %s", names->list[i]);
     }
     fprintf(stderr, ". Name one: psd_run %s %s%s\n", words[verb], names->list[0],
-            verb == VERB_LOGS ? " worker0" : "");
+            verb == VERB_LOGS         ? " worker0"
+            : verb == VERB_READER_KEY ? " FILE"
+                                      : "");
 }
 
 bool

@@ -1,5 +1,6 @@
 /*
- * verb_args.h - the command lines of show, page, logs, stop, restart, scale, list, top and trace.
+ * verb_args.h - the command lines of show, page, logs, stop, restart, scale, list, top, trace and
+ * reader-key.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -41,7 +42,8 @@ enum verb {
     VERB_TRACE,
     VERB_PAGE,
     VERB_RESTART,
-    VERB_SCALE
+    VERB_SCALE,
+    VERB_READER_KEY
 };
 
 /* Reads one. False: *code_p is what to exit with. *first_p, *second_p: arguments, or NULL. */

@@ -199,6 +199,10 @@ print_job(const json_t *job, bool whole)
     }
     print_table(&table, spare, whole);
     table_fini(&table);
+    if (number_of(job, "readers") > 0) {
+        printf("\n%lld reader%s\n", number_of(job, "readers"),
+               number_of(job, "readers") == 1 ? "" : "s");
+    }
     redundancy_table_print(job);
 }
 

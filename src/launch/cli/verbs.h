@@ -12,6 +12,7 @@
 int verb_show(int argc, char *const *argv);
 int verb_page(int argc, char *const *argv);
 int verb_restart(int argc, char *const *argv);
+int verb_reader_key(int argc, char *const *argv);
 int verb_scale(int argc, char *const *argv);
 int verb_logs(int argc, char *const *argv);
 int verb_stop(int argc, char *const *argv);

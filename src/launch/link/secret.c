@@ -188,3 +188,36 @@ launch_secret_make(const char *file, struct psd_error *err)
     }
     return status;
 }
+
+/* Takes the secret. */
+static psd_status
+write_reader_key(struct psi_secret *secret, const char *file, struct psd_error *err)
+{
+    struct psi_secret *key = NULL;
+    psd_status status = psi_secret_for_readers(secret, &key, err);
+
+    if (status == PSD_OK) {
+        status = psi_secret_to_file(key, file, err);
+    }
+    psi_secret_destroy(key);
+    psi_secret_destroy(secret);
+    return status;
+}
+
+psd_status
+launch_secret_reader_key(int fd, const char *file, struct psd_error *err)
+{
+    struct psi_secret *secret;
+    const psd_status status = psi_secret_from_fd(fd, &secret, err);
+
+    return status == PSD_OK ? write_reader_key(secret, file, err) : status;
+}
+
+psd_status
+launch_secret_make_reader_key(const char *secret_file, const char *file, struct psd_error *err)
+{
+    struct psi_secret *secret;
+    const psd_status status = psi_secret_from_file(secret_file, &secret, err);
+
+    return status == PSD_OK ? write_reader_key(secret, file, err) : status;
+}

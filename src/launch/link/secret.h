@@ -37,4 +37,10 @@ int launch_secret_take(const struct link_message *message, struct psd_error *err
 /* psd_run secret FILE: a new secret file, for jobs that are started by hand. */
 psd_status launch_secret_make(const char *file, struct psd_error *err);
 
+/* A new file with the key of those who read the job: made from the secret behind such a descriptor, or
+ * from that of a secret file. */
+psd_status launch_secret_reader_key(int fd, const char *file, struct psd_error *err);
+psd_status launch_secret_make_reader_key(const char *secret_file, const char *file,
+                                         struct psd_error *err);
+
 #endif

@@ -281,7 +281,8 @@ static const struct psi_command command = {
         "       psd_run run [options] \"command\"\n"
         "       psd_run show | top | logs | page | trace | scale | restart | stop | list [-h]\n"
         "       psd_run checkpoint list | verify | show | export | prune DIR\n"
-        "       psd_run secret FILE",
+        "       psd_run secret FILE\n"
+        "       psd_run reader-key [JOB] FILE",
     .about = about_run,
     .program = PSI_PROGRAM_RUN,
     .options = table,

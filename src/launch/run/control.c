@@ -7,9 +7,11 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "launch/link/control_socket.h"
+#include "launch/link/secret.h"
 #include "launch/page/feed.h"
 #include "launch/run/job_json.h"
 #include "launch/run/rolling.h"
@@ -39,7 +41,25 @@ stop_job(struct run *run, bool at_once, const char *by)
     }
 }
 
-/* "show", "feed", "trace 20", "what", "page", "page file", those above, and those of rolling.h, scale_workers.h and
+/* "written ADDRESS", or why not. */
+static char *
+write_reader_key(const struct run *run, const char *line)
+{
+    struct psd_error err = {0};
+    char path[CONTROL_LINE_BYTES];
+    char *answer = NULL;
+
+    snprintf(path, sizeof(path), "%.*s", (int)strcspn(line, "\n"), line);
+    if (run->master[0] == '\0') {
+        return strdup("it has not begun yet: ask again when its master listens\n");
+    }
+    if (launch_secret_reader_key(run->args->secret_fd, path, &err) != PSD_OK) {
+        return asprintf(&answer, "%s\n", err.text) < 0 ? NULL : answer;
+    }
+    return asprintf(&answer, "written %s\n", run->master) < 0 ? NULL : answer;
+}
+
+/* "show", "reader key FILE", "feed", "trace 20", "what", "page", "page file", those above, and those of rolling.h, scale_workers.h and
  * scale_servers.h. */
 static char *
 answer(void *context, const char *line)
@@ -51,6 +71,9 @@ answer(void *context, const char *line)
 
     if (strcmp(line, "show\n") == 0) {
         return job_json_text(run);
+    }
+    if (strncmp(line, "reader key ", 11) == 0) {
+        return write_reader_key(run, line + 11);
     }
     if (sscanf(line, "trace %u\n", &steps) == 1) {
         return run->feed != NULL ? feed_trace(run->feed, steps) : strdup("null");

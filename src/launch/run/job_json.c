@@ -245,6 +245,7 @@ build(struct run *run)
     json_object_set_new(job, "cause", cause[0] != '\0' ? json_text(cause) : json_null());
     json_object_set_new(job, "result",
                         run->result[0] != '\0' ? json_text(run->result) : json_null());
+    json_object_set_new(job, "readers", json_integer(status_readers(&run->status)));
     json_object_set_new(job, "attempt", json_integer(run->args->attempt));
     if (run->plan->replicas_why[0] != '\0') {
         json_object_set_new(job, "replicas", json_integer(run->plan->replicas));

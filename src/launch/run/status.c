@@ -101,6 +101,7 @@ measure(struct status_figures *figures, const struct status_figures *before, dou
 static void
 keep(struct status *status, struct psd_node **nodes, size_t count)
 {
+    const uint32_t readers = psi_observer_readers(status->observer);
     const uint64_t now_ns = psi_monotonic_ns();
     struct status_figures figures;
     struct psd_node *old;
@@ -119,6 +120,7 @@ keep(struct status *status, struct psd_node **nodes, size_t count)
     status->figures = figures;
     status->nodes = *nodes;
     status->node_count = count;
+    status->readers = readers;
     status->known_ns = now_ns;
     status->heard_ns = now_ns;
     pthread_mutex_unlock(&status->mutex);
@@ -282,6 +284,20 @@ status_silence_ms(struct status *status)
         pthread_mutex_unlock(&status->mutex);
     }
     return heard_ns == 0 ? 0 : (psi_monotonic_ns() - heard_ns) / 1000000;
+}
+
+uint32_t
+status_readers(struct status *status)
+{
+    uint32_t readers;
+
+    if (!status->started) {
+        return status->readers;
+    }
+    pthread_mutex_lock(&status->mutex);
+    readers = status->readers;
+    pthread_mutex_unlock(&status->mutex);
+    return readers;
 }
 
 size_t

@@ -45,6 +45,7 @@ struct status {
     struct status_figures figures;
     struct psd_node *nodes; /* owned: of that table */
     size_t node_count;
+    uint32_t readers;  /* likewise */
     char trouble[160]; /* why no more of them will come; "": they will */
 };
 
@@ -68,6 +69,9 @@ uint64_t status_silence_ms(struct status *status);
 
 /* The master's last answer: at most `capacity` nodes. Returns how many. */
 size_t status_nodes(struct status *status, struct psd_node *nodes_p, size_t capacity);
+
+/* ... and how many readers the job had. */
+uint32_t status_readers(struct status *status);
 
 /* What the line needs besides. */
 struct status_line {

@@ -31,7 +31,7 @@ sparse_close_step(struct sparse *store, uint64_t closed)
     }
     for (; first <= step; first++) {
         for (uint64_t i = first % every; i < buckets; i += every) {
-            gone += room_sweep(store, &store->buckets[i], first);
+            gone += room_sweep(store, &store->buckets[i], first, step);
         }
     }
     return gone;

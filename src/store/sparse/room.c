@@ -267,7 +267,8 @@ room_make(struct sparse *store, struct bucket *bucket, uint64_t id, uint64_t ste
 struct sweeping {
     struct sparse *store;
     struct bucket *bucket;
-    uint64_t step;
+    uint64_t step;   /* of which it is the turn ... */
+    uint64_t closed; /* ... and that is closed now: rows are there until then */
     uint64_t gone;
 };
 
@@ -292,15 +293,15 @@ sweep_row(void *context, uint32_t slot, struct row *row)
 
     if ((idle != 0 && sweeping->step > row->step && sweeping->step - row->step > idle) ||
         (store->policy.norm_min != 0 && is_small(store, row))) {
-        remove_row(store, sweeping->bucket, psi_bucket_mix(row->id), slot, sweeping->step);
+        remove_row(store, sweeping->bucket, psi_bucket_mix(row->id), slot, sweeping->closed);
         sweeping->gone++;
     }
 }
 
 uint64_t
-room_sweep(struct sparse *store, struct bucket *bucket, uint64_t step)
+room_sweep(struct sparse *store, struct bucket *bucket, uint64_t step, uint64_t closed)
 {
-    struct sweeping sweeping = {.store = store, .bucket = bucket, .step = step};
+    struct sweeping sweeping = {.store = store, .bucket = bucket, .step = step, .closed = closed};
 
     each_row(store, bucket, sweep_row, &sweeping);
     return sweeping.gone;

@@ -36,7 +36,7 @@ room_is_short(const struct sparse *store, const struct bucket *bucket, size_t co
 
 /* Looks through a bucket at the end of `step` for rows that are idle or small. Returns how many
  * went. */
-uint64_t room_sweep(struct sparse *store, struct bucket *bucket, uint64_t step);
+uint64_t room_sweep(struct sparse *store, struct bucket *bucket, uint64_t step, uint64_t closed);
 
 /* Adds a row that goes, to where that is asked for. */
 void gone_add(struct sparse *store, struct row *row);

@@ -192,11 +192,46 @@ test_changes_make_the_same_rows(void **state)
     sparse_destroy(copy);
 }
 
+/* If this fails, rows that went in steps that nobody gave anything to, which are made up for later, are still
+ * there when a job goes on from what was saved in between and what changed since. */
+static void
+test_rows_that_went_late_are_gone_since_then(void **state)
+{
+    const struct psi_spec spec = bed_spec(PSD_RULE_SGD, WIDTH);
+    struct psi_row_policy policy = {.idle_steps = 2, .sweep_every = 8};
+    struct sparse *store = bed_create(&spec, &policy, BITS);
+    struct taken taken = {.store = store};
+    const float gradient[2 * WIDTH] = {1};
+    uint64_t ids[2] = {9, 10};
+    struct psd_error err;
+
+    (void)state;
+    bed_apply(store, ids, gradient, bed_sort(ids, 2), 0);
+    assert_int_equal(sparse_close_step(store, 0), 0);
+    /* A generation is saved at step 15: both rows are in it. Then comes the first gradient for long. */
+    assert_int_equal(sparse_close_step(store, 20), 2);
+    assert_int_equal(
+        sparse_snapshot_begin(
+            store,
+            &(struct sparse_snapshot_args){.since = 15, .until = 21, .take = take, .self = &taken},
+            &err),
+        PSD_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        const uint32_t bucket = psi_bucket_of(ids[i], BITS);
+
+        assert_int_equal(sparse_bucket_info(store, bucket).removed, 21);
+        assert_true(sparse_snapshot_clears(store, bucket));
+    }
+    sparse_snapshot_end(store);
+    sparse_destroy(store);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_are_as_they_were_at_the_step),
+        cmocka_unit_test(test_rows_that_went_late_are_gone_since_then),
         cmocka_unit_test(test_changes_make_the_same_rows),
     };
 
