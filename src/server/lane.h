@@ -55,7 +55,14 @@ void lane_hang_up(struct lane *lane);
  * from us for each: it is told of many together. */
 void lane_share_cores(struct lane *lane);
 
-/* A signal: tells the master and ends. */
+/* Tells the master, and ends. */
 void lane_stop(struct lane *lane, int exit_code, const char *reason);
+
+/* A signal: the same with the next turn, or when it has heard that its place is another's now. The reason is borrowed
+ * until it has finished. Whoever asks again changes nothing. */
+void lane_leave(struct lane *lane, int exit_code, const char *reason);
+
+/* Has it ended because it was asked to, and had nothing of the job then? */
+bool lane_left_with_nothing(const struct lane *lane);
 
 #endif
