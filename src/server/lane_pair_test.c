@@ -999,6 +999,26 @@ test_a_promoted_copy_misses_nobody_who_never_came(void **state)
     stop(&two);
 }
 
+/* If this fails, the log says of a worker that joined, and left, that something of it was lost in steps before its first. */
+static void
+test_a_promoted_copy_misses_nobody_before_its_first_step(void **state)
+{
+    struct lane_bed *bed = lane_bed_start_surviving(2);
+    struct two two;
+
+    (void)state;
+    open_kind(bed, 0, PSD_INIT_ZERO);
+    say(bed, bed->master,
+        (struct psi_frame){.type = PSI_FRAME_TABLE_RESUME, .table = TABLE, .rank = 1, .step = 13},
+        NULL, 0);
+    two = pair_up(bed); /* which tells it */
+    settle(&two);
+    take_place_without_worker_1(&two);
+    assert_int_equal(chunk_of(two.copy)->clock.version, 0);
+    assert_null(strstr(two.copy->notes, "GIVEN-LOST"));
+    stop(&two);
+}
+
 /* ---- jobs that wait for replacements ------------------------------------------------------- */
 
 /* The job says so before any table is opened. */
@@ -1250,6 +1270,7 @@ main(void)
         cmocka_unit_test(test_a_promoted_copy_says_who_is_missing),
         cmocka_unit_test(test_a_promoted_copy_misses_nobody_in_what_has_closed),
         cmocka_unit_test(test_a_promoted_copy_misses_nobody_who_never_came),
+        cmocka_unit_test(test_a_promoted_copy_misses_nobody_before_its_first_step),
         cmocka_unit_test(test_a_copy_has_the_version_before),
         cmocka_unit_test(test_what_is_in_an_open_round_is_given_again),
         cmocka_unit_test(test_a_round_waits_for_what_is_given_again),
