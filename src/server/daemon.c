@@ -484,16 +484,19 @@ tell_counts(const struct process *process)
     }
 }
 
-/* Was it told to end when it had nothing of the job, because that had moved to others, say? */
+/* Was it told to end when it had nothing of a job that had begun, because that had moved to others, say? */
 static bool
 was_free_to_go(const struct process *process)
 {
+    bool has_begun = false;
+
     for (uint32_t i = 0; i < process->threads; i++) {
         if (!lane_left_with_nothing(process->lane[i].lane)) {
             return false;
         }
+        has_begun = has_begun || lane_was_not_needed(process->lane[i].lane);
     }
-    return process->may_leave && process->signal == SIGTERM;
+    return has_begun && process->may_leave && process->signal == SIGTERM;
 }
 
 /* The first lane that ended badly speaks for all; all ended well: so did the server. */

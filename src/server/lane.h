@@ -65,4 +65,7 @@ void lane_leave(struct lane *lane, int exit_code, const char *reason);
 /* Has it ended because it was asked to, and had nothing of the job then? */
 bool lane_left_with_nothing(const struct lane *lane);
 
+/* Does it stand by because the master has said so? Then the job has begun. */
+bool lane_was_not_needed(const struct lane *lane);
+
 #endif

@@ -853,6 +853,28 @@ test_who_gave_its_place_and_hears_nothing_ends(void **state)
     stop(&two);
 }
 
+/* If this fails, a server that comes and is to leave again at once has failed: not all of its lanes had met the master. */
+static void
+test_who_was_never_let_in_has_nothing(void **state)
+{
+    struct lane_bed *bed = lane_bed_start_surviving(2);
+    const char *text;
+    int exit_code;
+
+    (void)state;
+    refuse(bed, PSD_ERR_STATE);
+    assert_true(lane_was_not_needed(bed->lane));
+    lane_begin_anew(bed->lane); /* as if it had just been started */
+    lane_find_master(bed->lane);
+    assert_false(lane_has_nothing(bed->lane));
+    assert_false(lane_was_not_needed(bed->lane));
+    lane_leave(bed->lane, PSI_EXIT_SIGTERM, "ended by SIGTERM");
+    lane_tick(bed->lane);
+    assert_true(lane_finished(bed->lane, &exit_code, &text));
+    assert_true(lane_left_with_nothing(bed->lane));
+    lane_bed_stop(bed);
+}
+
 /* If this fails, a lane with a place is asked to end, and goes on, or says that it had nothing. */
 static void
 test_who_has_a_place_and_is_to_end_does_so_at_once(void **state)
@@ -1264,6 +1286,7 @@ main(void)
         cmocka_unit_test(test_a_place_is_handed_over),
         cmocka_unit_test(test_who_gave_its_place_and_is_to_end_hears_so_first),
         cmocka_unit_test(test_who_gave_its_place_and_hears_nothing_ends),
+        cmocka_unit_test(test_who_was_never_let_in_has_nothing),
         cmocka_unit_test(test_who_has_a_place_and_is_to_end_does_so_at_once),
         cmocka_unit_test(test_what_nobody_gives_again_is_waited_for),
         cmocka_unit_test(test_a_copy_that_may_lack_something_takes_no_place),

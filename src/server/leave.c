@@ -5,6 +5,8 @@
  * a moment longer. The place is its own until the master sends it away, and that word may be on its way: the
  * server may have been told to end just because the master knows that it has nothing any more. Ended as the lane
  * that it was, a server that left in peace would seem to have failed.
+ * So would one that came and is to leave again before all of its lanes have met the master: they have nothing
+ * either.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -31,13 +33,20 @@ waits_for_word(const struct lane *lane, uint64_t now_ns)
     return lane->pair != NULL && lane->pair->has_given && now_ns < lane->leaving.until_ns;
 }
 
+/* It was never let in, and nobody has handed a place over to it. */
+static bool
+has_not_come(const struct lane *lane)
+{
+    return !lane->joined && lane->promoted == 0 && lane->mirror == NULL;
+}
+
 void
 leave_tick(struct lane *lane, uint64_t now_ns)
 {
     struct leaving *leaving = &lane->leaving;
 
     if (leaving->reason != NULL && !lane->finished && !waits_for_word(lane, now_ns)) {
-        leaving->had_nothing = lane_has_nothing(lane);
+        leaving->had_nothing = lane_has_nothing(lane) || has_not_come(lane);
         lane_stop(lane, leaving->exit_code, leaving->reason);
     }
 }
@@ -51,6 +60,12 @@ leave_next_ns(const struct lane *lane)
         return UINT64_MAX;
     }
     return waits_for_word(lane, now_ns) ? lane->leaving.until_ns : now_ns;
+}
+
+bool
+lane_was_not_needed(const struct lane *lane)
+{
+    return lane->config.is_standby && !lane->born.is_standby;
 }
 
 bool

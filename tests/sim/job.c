@@ -754,6 +754,20 @@ job_part_from_copy(struct job *job, uint32_t server, uint64_t silence_ns, uint64
     }
 }
 
+/* The master has said that the server has nothing any more: does each of its lanes know so, or is it about to be told? */
+static void
+check_nothing(const struct job *job, const struct lane_host *host)
+{
+    const struct lane *lane = host->lane;
+
+    if (!lane_has_nothing(lane) && !copies_has_given(lane) && lane_has_joined(lane) &&
+        host->node->exiled_until_ns == 0) {
+        sim_fail(job->sim,
+                 "%s is to end, since its server has nothing, and takes a place for its own",
+                 host->node->name);
+    }
+}
+
 void
 job_end_server(struct job *job, uint32_t server)
 {
@@ -763,6 +777,7 @@ job_end_server(struct job *job, uint32_t server)
         struct lane_host *host = &job->lane[i];
 
         if (host->server == server && host->lane != NULL) {
+            check_nothing(job, host);
             kill_lane(host);
             host->killed = false;
             host->ended = true;
