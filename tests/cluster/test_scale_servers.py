@@ -113,17 +113,6 @@ def test_a_job_grows_and_shrinks(start, arguments, options):
     assert "2 servers came on the way, 2 left: 10 places moved" in job.stderr()
 
 
-def test_a_server_that_is_not_wanted_any_more(start):
-    """If this fails, a server that is asked to leave as soon as it has come, perhaps with a place on its way to it, has failed."""
-    job = train(start, "--max_servers=2", arguments=(*UPDATES, "--hold", "closing:gate"))
-    job.wait_for_output("step 8\n", 2)
-    assert scale(job, "--servers", "+1").returncode == 0
-    wait_for(lambda: scale(job, "--servers=-1").returncode == 0, 60, lambda: f"it has come, and may leave\n{job.stderr()}")
-    wait_until_left(job, "server1")
-    (job.directory / "gate").touch()
-    assert job.wait(120) == 0, job.stdout() + job.stderr() + job.log("master").decode()
-
-
 def test_a_checkpoint_far_ahead_is_in_nobodys_way(start):
     """If this fails, a job with --checkpoint_every Nsteps gives new servers nothing, and lets none leave, before the next
     checkpoint, which may be hours ahead."""
