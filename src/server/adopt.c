@@ -102,20 +102,25 @@ adopt_begin(struct lane *lane, struct table *table, struct psd_error *err)
 
 /*
  * The chunk opens at `version`. What those who have left gave to that round in the earlier life is lost. So is what they
- * gave to the next one, if nobody else had the result of this one. How far they came the view says.
+ * gave to the next one, if nobody else had the result of this one. How far they came the view says, and with which step
+ * those began that had joined the table.
  */
 static void
-count_lost(const struct lane *lane, struct adoption *adoption, uint64_t version)
+count_lost(const struct lane *lane, const struct table *table, uint64_t version)
 {
     for (uint32_t rank = 0; rank < lane->rows; rank++) {
         const struct psi_view_worker *worker = &lane->view.worker[rank];
+        const uint64_t first = table->members.joined_at[rank];
+        struct lost_part *lost = table->adoption->lost + rank * LOST_STEPS_MAX;
 
         if (worker->member || worker->incarnation == 0 || version >= worker->counts_until) {
             continue; /* it never came to that step */
         }
-        lost_part_add(adoption->lost + rank * LOST_STEPS_MAX, version);
-        if (version + 3 == worker->counts_until) { /* it gave all of the next one */
-            lost_part_add(adoption->lost + rank * LOST_STEPS_MAX, version + 1);
+        if (version >= first) {
+            lost_part_add(lost, version);
+        }
+        if (version + 1 >= first && version + 3 == worker->counts_until) {
+            lost_part_add(lost, version + 1); /* it gave all of the next one */
         }
     }
 }
@@ -166,7 +171,7 @@ open_chunk(struct lane *lane, struct chunk *chunk, uint64_t version, bool blank)
         chunk->clock.next[rank] =
             adopt_is_member(lane, rank) || left_at < version || gave_nothing ? version : left_at;
     }
-    count_lost(lane, table->adoption, version);
+    count_lost(lane, table, version);
     if (--table->adoption->left == 0) {
         end_adoption(lane, table);
     }

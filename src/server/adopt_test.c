@@ -630,6 +630,52 @@ test_who_left_before_the_server_died_is_missed_by_name(void **state)
     lane_bed_stop(bed);
 }
 
+/* If this fails, a worker left while the other life of a server was on its way, and counts there in every step to come: rounds close
+ * with nobody in them. */
+static void
+test_who_left_by_a_view_that_was_missed_counts_no_more(void **state)
+{
+    struct lane_bed *bed = sums_start_again_without(3, 2);
+    const struct table *table = table_find(bed->lane, SUMS_TABLE);
+    struct psi_ranks given;
+
+    (void)state;
+    sums_adopt(bed, 0, 1, 5, PSI_HAS_PASSED);
+    sums_adopt(bed, 1, 1, 5, PSI_HAS_PASSED);
+    push(bed, 0, 5, KEEPS, 1);
+    push(bed, 1, 5, KEEPS, 2);
+    assert_true(sums_value(bed, 0) == 3);
+    given = psi_clock_given(&table->rule, &table->chunks[0].clock, 5);
+    assert_int_equal(psi_ranks_count(&given), 2);
+    assert_false(psi_ranks_has(&given, 2));
+    lane_bed_stop(bed);
+}
+
+/* If this fails, the log says of a worker that joined, and left, that something of it was lost in steps before its first. */
+static void
+test_who_joined_later_is_not_missed(void **state)
+{
+    const uint64_t first[] = {13, 6, 5}; /* of three jobs */
+    const char *step[] = {NULL, NULL, "step 5"};
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        struct lane_bed *bed = sums_start_again_joined(3, 2, first[i]);
+
+        propose_only(bed, 2, true);
+        bed->member[2].counts_until = first[i] + 1;
+        commit(bed, NULL, 2, true);
+        sums_adopt(bed, 0, 1, 5, PSI_HAS_PASSED);
+        sums_adopt(bed, 1, 1, 5, PSI_HAS_PASSED);
+        if (step[i] == NULL) {
+            assert_null(strstr(bed->notes, "GIVEN-LOST"));
+        } else {
+            assert_non_null(strstr(bed->notes, step[i]));
+        }
+        lane_bed_stop(bed);
+    }
+}
+
 /* If this fails, the log tells of losses where there are none: the rounds of who has left had closed. */
 static void
 test_who_left_long_ago_is_not_missed(void **state)
@@ -915,6 +961,8 @@ main(void)
         cmocka_unit_test(test_the_master_is_answered_though_nobody_tells),
         cmocka_unit_test(test_who_has_left_is_not_waited_for),
         cmocka_unit_test(test_who_left_before_the_server_died_is_missed_by_name),
+        cmocka_unit_test(test_who_left_by_a_view_that_was_missed_counts_no_more),
+        cmocka_unit_test(test_who_joined_later_is_not_missed),
         cmocka_unit_test(test_who_left_long_ago_is_not_missed),
         cmocka_unit_test(test_an_aborted_change_thaws_the_lane),
         cmocka_unit_test(test_a_result_while_frozen_is_asked_for_again),

@@ -62,12 +62,11 @@ struct lane_thread {
     struct psi_checkpoint *resumed; /* NULL: the job begins anew */
     struct lane_source source;      /* ... from that */
     struct lane *lane;
-    bool is_standby;  /* has no place in the job yet */
-    bool is_guest;    /* ... and has one since: that of another server's lane */
-    bool settled;     /* keeps to cores of its own */
-    int exit_code;    /* read by the main thread after the join, as are the next two */
-    bool first_bad;   /* this lane ended badly before any other did */
-    bool had_nothing; /* ... by a signal, when it stood by and was nobody's copy */
+    bool is_standby; /* has no place in the job yet */
+    bool is_guest;   /* ... and has one since: that of another server's lane */
+    bool settled;    /* keeps to cores of its own */
+    int exit_code;   /* read by the main thread after the join, as is the next */
+    bool first_bad;  /* this lane ended badly before any other did */
     char text[512];
 };
 
@@ -198,9 +197,7 @@ run_lane(void *argument)
         const int stop = atomic_load(&process->stop_code);
 
         if (stop != 0) {
-            self->had_nothing = lane_has_nothing(self->lane);
-            lane_stop(self->lane, stop, atomic_load(&process->stop_text));
-            continue;
+            lane_leave(self->lane, stop, atomic_load(&process->stop_text));
         }
         if (psi_loop_run_once(self->loop, timeout_ms(self), &err) != PSD_OK) {
             lane_stop(self->lane, PSI_EXIT_INTERNAL, err.text);
@@ -216,7 +213,8 @@ run_lane(void *argument)
 
         self->first_bad =
             atomic_compare_exchange_strong(&process->bad_code, &none, self->exit_code);
-    } else if (self->is_guest && self->exit_code != PSI_EXIT_OK && !self->had_nothing) {
+    } else if (self->is_guest && self->exit_code != PSI_EXIT_OK &&
+               !lane_left_with_nothing(self->lane)) {
         psi_log(process->log, PSI_LOG_WARN, "SENT-AWAY",
                 "a lane that had the place of another server's ends: %s", text);
     }
@@ -492,16 +490,19 @@ tell_counts(const struct process *process)
     }
 }
 
-/* Was it told to end when it had nothing of the job, because that had moved to others, say? */
+/* Was it told to end when it had nothing of a job that had begun, because that had moved to others, say? */
 static bool
 was_free_to_go(const struct process *process)
 {
+    bool has_begun = false;
+
     for (uint32_t i = 0; i < process->threads; i++) {
-        if (!process->lane[i].had_nothing) {
+        if (!lane_left_with_nothing(process->lane[i].lane)) {
             return false;
         }
+        has_begun = has_begun || lane_was_not_needed(process->lane[i].lane);
     }
-    return process->may_leave && process->signal == SIGTERM;
+    return has_begun && process->may_leave && process->signal == SIGTERM;
 }
 
 /* The first lane that ended badly speaks for all; all ended well: so did the server. */

@@ -431,6 +431,7 @@ lane_tick(struct lane *lane)
     if (lane->readers_asking > 0) {
         readers_tick(lane);
     }
+    leave_tick(lane, now_ns);
 }
 
 uint64_t
@@ -440,6 +441,7 @@ lane_next_ns(const struct lane *lane)
     const uint64_t want_ns = want_next_ns(lane);
     const uint64_t line_ns = waiting_line_ns(lane);
     const uint64_t report_ns = view_report_next_ns(lane);
+    const uint64_t leave_ns = leave_next_ns(lane);
     const uint64_t ahead_ns = snapshot_ahead_next_ns(lane);
     uint64_t next_ns = start_ns(lane);
 
@@ -450,6 +452,7 @@ lane_next_ns(const struct lane *lane)
     next_ns = want_ns < next_ns ? want_ns : next_ns;
     next_ns = line_ns < next_ns ? line_ns : next_ns;
     next_ns = report_ns < next_ns ? report_ns : next_ns;
+    next_ns = leave_ns < next_ns ? leave_ns : next_ns;
     next_ns = ahead_ns < next_ns ? ahead_ns : next_ns;
     if (lane->pair != NULL) {
         const uint64_t pair_ns = pair_next_ns(lane);

@@ -58,7 +58,17 @@ void lane_share_cores(struct lane *lane);
 /* It has a copy, or is one, and in the last round that one had so much to do that nothing came soon. */
 bool lane_waits_long(const struct lane *lane);
 
-/* A signal: tells the master and ends. */
+/* Tells the master, and ends. */
 void lane_stop(struct lane *lane, int exit_code, const char *reason);
+
+/* A signal: the same with the next turn, or when it has heard that its place is another's now. The reason is borrowed
+ * until it has finished. Whoever asks again changes nothing. */
+void lane_leave(struct lane *lane, int exit_code, const char *reason);
+
+/* Has it ended because it was asked to, and had nothing of the job then? */
+bool lane_left_with_nothing(const struct lane *lane);
+
+/* Does it stand by because the master has said so? Then the job has begun. */
+bool lane_was_not_needed(const struct lane *lane);
 
 #endif

@@ -221,6 +221,22 @@ test_who_joined_is_known_without_that_view(void **state)
     lane_bed_stop(bed);
 }
 
+/* If this fails, a server's other life, which came while a worker left, waits for that worker for ever. */
+static void
+test_who_left_is_known_without_that_view(void **state)
+{
+    struct lane_bed *bed = lane_bed_start_elastic(3, 3, PSI_DEATH_FAIL);
+
+    (void)state;
+    open_means(bed, 0);
+    bed->member[2].member = false;
+    server_back(bed); /* a view of another kind, the next that it hears of */
+    push(bed, 0, 0, 1);
+    push(bed, 1, 0, 1);
+    assert_int_equal(version(bed), 1);
+    lane_bed_stop(bed);
+}
+
 /* If this fails, lanes go on counting on a worker whose joining was called off. */
 static void
 test_a_join_is_called_off(void **state)
@@ -311,6 +327,7 @@ main(void)
         cmocka_unit_test(test_nothing_has_begun),
         cmocka_unit_test(test_all_others_have_left),
         cmocka_unit_test(test_who_joined_is_known_without_that_view),
+        cmocka_unit_test(test_who_left_is_known_without_that_view),
         cmocka_unit_test(test_a_join_is_called_off),
         cmocka_unit_test(test_a_join_is_called_off_unheard),
         cmocka_unit_test(test_the_bound_holds_for_one_that_joins),

@@ -171,7 +171,8 @@ lane_begin_anew(struct lane *lane)
                           .shares_cores = was.shares_cores,
                           .listener = was.listener,
                           .metrics = was.metrics,
-                          .scratch = was.scratch};
+                          .scratch = was.scratch,
+                          .leaving = was.leaving};
     memcpy(lane->master_address, was.master_address, sizeof(lane->master_address));
     memcpy(lane->address, was.address, sizeof(lane->address));
     begin(lane, &was.born);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/exit_code.h"
 #include "server/pair_bed.h"
 #include "server/state.h"
 
@@ -803,6 +804,97 @@ test_a_place_is_handed_over(void **state)
     stop(&two);
 }
 
+/* A pair whose owner has handed its place over, is asked to end, and has had a moment for that. */
+static struct two
+give_and_leave(void)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+
+    open_kind(two.owner, 0, PSD_INIT_ZERO);
+    settle(&two);
+    order_to_give(&two);
+    lane_leave(two.owner->lane, PSI_EXIT_SIGTERM, "ended by SIGTERM");
+    world_wait(&two.owner->world, 20);
+    return two;
+}
+
+/* If this fails, a server that has nothing any more is said to have failed: it is ended before its last lane has heard that its place
+ * is another's. */
+static void
+test_who_gave_its_place_and_is_to_end_hears_so_first(void **state)
+{
+    struct two two = give_and_leave();
+    const char *text;
+    int exit_code;
+
+    (void)state;
+    assert_false(lane_finished(two.owner->lane, &exit_code, &text));
+    refuse(two.owner, PSD_ERR_STATE);
+    assert_true(lane_finished(two.owner->lane, &exit_code, &text));
+    assert_true(lane_left_with_nothing(two.owner->lane));
+    stop(&two);
+}
+
+/* If this fails, a job that is to end waits for ever for a server that was about to hand its place over. */
+static void
+test_who_gave_its_place_and_hears_nothing_ends(void **state)
+{
+    struct two two = give_and_leave();
+    const char *text;
+    int exit_code;
+
+    (void)state;
+    assert_false(lane_finished(two.owner->lane, &exit_code, &text));
+    world_wait(&two.owner->world, 2000);
+    assert_true(lane_finished(two.owner->lane, &exit_code, &text));
+    assert_int_equal(exit_code, PSI_EXIT_SIGTERM);
+    assert_string_equal(text, "ended by SIGTERM");
+    assert_false(lane_left_with_nothing(two.owner->lane));
+    stop(&two);
+}
+
+/* If this fails, a server that comes and is to leave again at once has failed: not all of its lanes had met the master. */
+static void
+test_who_was_never_let_in_has_nothing(void **state)
+{
+    struct lane_bed *bed = lane_bed_start_surviving(2);
+    const char *text;
+    int exit_code;
+
+    (void)state;
+    refuse(bed, PSD_ERR_STATE);
+    assert_true(lane_was_not_needed(bed->lane));
+    lane_begin_anew(bed->lane); /* as if it had just been started */
+    lane_find_master(bed->lane);
+    assert_false(lane_has_nothing(bed->lane));
+    assert_false(lane_was_not_needed(bed->lane));
+    lane_leave(bed->lane, PSI_EXIT_SIGTERM, "ended by SIGTERM");
+    lane_tick(bed->lane);
+    assert_true(lane_finished(bed->lane, &exit_code, &text));
+    assert_true(lane_left_with_nothing(bed->lane));
+    lane_bed_stop(bed);
+}
+
+/* If this fails, a lane with a place is asked to end, and goes on, or says that it had nothing. */
+static void
+test_who_has_a_place_and_is_to_end_does_so_at_once(void **state)
+{
+    struct two two = pair_up(lane_bed_start_surviving(2));
+    const char *text;
+    int exit_code;
+
+    (void)state;
+    settle(&two);
+    lane_leave(two.owner->lane, PSI_EXIT_SIGTERM, "ended by SIGTERM");
+    lane_leave(two.owner->lane, PSI_EXIT_INTERNAL, "all others have ended"); /* which is no news */
+    world_settle(&two.owner->world);
+    assert_true(lane_finished(two.owner->lane, &exit_code, &text));
+    assert_int_equal(exit_code, PSI_EXIT_SIGTERM);
+    assert_false(lane_left_with_nothing(two.owner->lane));
+    assert_int_equal(hear_verdict(two.owner->master, PSI_FRAME_END).exit_code, PSI_EXIT_SIGTERM);
+    stop(&two);
+}
+
 /* If this fails, a gradient of a worker that has left dies with a place that moves, and a sum lacks it. */
 static void
 test_what_nobody_gives_again_is_waited_for(void **state)
@@ -923,6 +1015,26 @@ test_a_promoted_copy_misses_nobody_who_never_came(void **state)
     open_kind(two.owner, 0, PSD_INIT_ZERO);
     settle(&two);
     two.copy->member[1] = (struct psi_view_worker){0};
+    take_place_without_worker_1(&two);
+    assert_int_equal(chunk_of(two.copy)->clock.version, 0);
+    assert_null(strstr(two.copy->notes, "GIVEN-LOST"));
+    stop(&two);
+}
+
+/* If this fails, the log says of a worker that joined, and left, that something of it was lost in steps before its first. */
+static void
+test_a_promoted_copy_misses_nobody_before_its_first_step(void **state)
+{
+    struct lane_bed *bed = lane_bed_start_surviving(2);
+    struct two two;
+
+    (void)state;
+    open_kind(bed, 0, PSD_INIT_ZERO);
+    say(bed, bed->master,
+        (struct psi_frame){.type = PSI_FRAME_TABLE_RESUME, .table = TABLE, .rank = 1, .step = 13},
+        NULL, 0);
+    two = pair_up(bed); /* which tells it */
+    settle(&two);
     take_place_without_worker_1(&two);
     assert_int_equal(chunk_of(two.copy)->clock.version, 0);
     assert_null(strstr(two.copy->notes, "GIVEN-LOST"));
@@ -1172,11 +1284,16 @@ main(void)
         cmocka_unit_test(test_nothing_is_done_by_a_view_that_the_copy_lacks),
         cmocka_unit_test(test_a_promoted_copy_that_is_refused_forgets),
         cmocka_unit_test(test_a_place_is_handed_over),
+        cmocka_unit_test(test_who_gave_its_place_and_is_to_end_hears_so_first),
+        cmocka_unit_test(test_who_gave_its_place_and_hears_nothing_ends),
+        cmocka_unit_test(test_who_was_never_let_in_has_nothing),
+        cmocka_unit_test(test_who_has_a_place_and_is_to_end_does_so_at_once),
         cmocka_unit_test(test_what_nobody_gives_again_is_waited_for),
         cmocka_unit_test(test_a_copy_that_may_lack_something_takes_no_place),
         cmocka_unit_test(test_a_promoted_copy_says_who_is_missing),
         cmocka_unit_test(test_a_promoted_copy_misses_nobody_in_what_has_closed),
         cmocka_unit_test(test_a_promoted_copy_misses_nobody_who_never_came),
+        cmocka_unit_test(test_a_promoted_copy_misses_nobody_before_its_first_step),
         cmocka_unit_test(test_a_copy_has_the_version_before),
         cmocka_unit_test(test_what_is_in_an_open_round_is_given_again),
         cmocka_unit_test(test_a_round_waits_for_what_is_given_again),

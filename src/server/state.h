@@ -296,6 +296,14 @@ struct lane_name {
     uint32_t lanes;
 };
 
+/* It is asked to end. */
+struct leaving {
+    const char *reason; /* borrowed until it has ended; NULL: nobody has asked */
+    int exit_code;
+    uint64_t until_ns; /* so long it waits for the word that its place is another's */
+    bool had_nothing;  /* of the job, when it ended */
+};
+
 struct lane {
     struct psi_env *env;
     struct psi_log log;
@@ -382,6 +390,7 @@ struct lane {
     /* Makes a change safe, and says so in clock.committed: now, or later with round_go_on(). */
     void (*replicate)(struct lane *lane, struct chunk *chunk, const struct closed_round *round);
 
+    struct leaving leaving;
     bool finished;
     int exit_code;
     char text[PSI_TEXT_MAX];
@@ -390,6 +399,10 @@ struct lane {
 /* lane_life.c */
 /* Its place has been handed over: all that it had goes, and it stands by, in another life. */
 void lane_begin_anew(struct lane *lane);
+
+/* leave.c */
+void leave_tick(struct lane *lane, uint64_t now_ns);
+uint64_t leave_next_ns(const struct lane *lane);
 
 /* lane.c */
 void lane_finish(struct lane *lane, int exit_code, const char *format, ...)

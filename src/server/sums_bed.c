@@ -63,6 +63,17 @@ sums_start_again_joined(uint32_t workers, uint32_t joiner, uint64_t step)
     return bed;
 }
 
+struct lane_bed *
+sums_start_again_without(uint32_t workers, uint32_t leaver)
+{
+    struct lane_bed *bed = lane_bed_start_again(workers);
+
+    open_sums(bed, 1);
+    bed->member[leaver].member = false;
+    server_back(bed);
+    return bed;
+}
+
 static void
 say_numbers(struct lane_bed *bed, uint32_t rank, const struct psi_frame *frame, float value)
 {

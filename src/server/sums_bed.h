@@ -18,6 +18,9 @@ struct lane_bed *sums_start_again(uint32_t workers, uint32_t chunks);
 /* The same with one chunk, and one of the workers joined at that step of it. */
 struct lane_bed *sums_start_again_joined(uint32_t workers, uint32_t joiner, uint64_t step);
 
+/* The same with one chunk, and one of the workers has left by a view that the server has missed. */
+struct lane_bed *sums_start_again_without(uint32_t workers, uint32_t leaver);
+
 /* A gradient, all of whose numbers are `value`. */
 struct sums_push {
     uint8_t type; /* 0: PUSH_PULL */

@@ -308,6 +308,17 @@ rank_leaves(struct lane *lane, const struct psi_view *view)
     }
 }
 
+/* This life has missed the view by which the rank left: it was on its way into the job. It has nothing of the rank,
+ * and whatever was decided of that was lost with the life before. */
+static void
+rank_has_left(struct lane *lane, uint32_t rank)
+{
+    lane_tell_done(lane, rank);
+    for (struct table *table = lane->tables; table != NULL; table = table->next) {
+        table->members.left_at[rank] = 0;
+    }
+}
+
 /* It takes part from the steps on that the journal has in mind for it: those of the view, or told before. */
 static void
 rank_joins(struct lane *lane, uint32_t rank)
@@ -333,7 +344,8 @@ rank_is_replaced(struct lane *lane, uint32_t rank)
 }
 
 /* Where the rank was in the last round that closed, and is not in the open one: what the owner had of that
- * is lost. Of several steps the first; what comes behind it the rank had not begun. */
+ * is lost. Of several steps the first; what comes behind it the rank had not begun. One that has joined has no part in
+ * the steps before its first. */
 static struct lost_part
 open_part_of(const struct table *table, uint32_t rank)
 {
@@ -341,11 +353,13 @@ open_part_of(const struct table *table, uint32_t rank)
 
     for (uint64_t i = 0; i < table->chunk_count; i++) {
         const struct psi_clock *clock = &table->chunks[i].clock;
+        const bool lacks_it =
+            clock->next[rank] == clock->version && clock->version >= table->members.joined_at[rank];
 
-        if (clock->next[rank] == clock->version && clock->version < part.step) {
+        if (lacks_it && clock->version < part.step) {
             part = (struct lost_part){.step = clock->version};
         }
-        part.chunks += clock->next[rank] == clock->version && clock->version == part.step;
+        part.chunks += lacks_it && clock->version == part.step;
     }
     return part;
 }
@@ -407,6 +421,10 @@ on_view(void *owner, const struct psi_view *old, const struct psi_view *now, str
         }
         if (change == PSI_RANK_JOINS) {
             rank_joins(lane, rank); /* also if this life has missed the view that brought it */
+        }
+        if (change == PSI_RANK_LEAVES &&
+            (now->change != PSI_VIEW_WORKER_LEFT || now->who != rank)) {
+            rank_has_left(lane, rank);
         }
     }
     lane->since = here == NULL ? 0 : here->since;

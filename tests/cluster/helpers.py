@@ -374,8 +374,10 @@ class Hand:
         return self.processes[-1]
 
     def master(self, workers=1, servers=1, *arguments, name="master"):
+        is_told = any(str(word).startswith("--heartbeat_ms") for word in arguments)
+        slow = ["--heartbeat_ms=1000"] if SANITIZED and not is_told else []  # a turn of a daemon takes longer
         return self.start(name, program("ps_master"), "--workers", workers, "--servers", servers,
-                          "--port", self.port, *arguments)
+                          "--port", self.port, *slow, *arguments)
 
     def server(self, index=0, *arguments, name=None):
         return self.start(name or f"server{index}", program("ps_server"), "--index", index,

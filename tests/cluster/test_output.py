@@ -183,10 +183,13 @@ def test_last_lines_through_tee_over_ssh(launch):
 def test_last_words_through_a_pipeline_of_a_job_that_failed(start, tmp_path):
     """If this fails, who is asked to stop because another failed cannot say what it still does, or
     dies of the broken pipe while it saves."""
-    text = """exec > >(sed -u 's/^/> /' | tee /dev/null) 2>&1
+    # Worker 1 has seen its first line at the far end. Before that its filter may not have taken its pipes yet; then it is
+    # a process like any other, and asked to stop, too.
+    text = """exec > >(sed -u 's/^/> /' | tee "$1.worker$RANK") 2>&1
 trap 'for i in $(seq 1 50); do echo "saved $i"; done; exit 1' TERM
 if [ "$RANK" = 0 ]; then while [ ! -e "$1" ]; do sleep 0.01; done; exit 3; fi
 echo up
+until grep -q up "$1.worker1" 2>/dev/null; do sleep 0.01; done
 touch "$1"
 while :; do sleep 0.01; done
 """

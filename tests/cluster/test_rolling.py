@@ -49,8 +49,9 @@ def longest_pause(job, until):
     (2, SUMS, ()),
     (1, SUMS, ()),
 ], ids=["copies", "copies of three over tcp", "sums", "sums on one"])
-def test_servers_are_restarted_under_load(start, servers, arguments, options):
-    """If this fails, restarting the servers of a job stops it, ends it, or changes what it computes."""
+def test_servers_are_restarted_under_load(start, servers, arguments, options, record_property):
+    """If this fails, restarting the servers of a job stops it, ends it, or changes what it computes. How long training paused is
+    told (-s), and not judged."""
     calm = train(start, servers=servers, arguments=arguments, name="calm")
     assert calm.wait(120) == 0, calm.stderr()
     job = train(start, *options, servers=servers, arguments=arguments)
@@ -69,8 +70,9 @@ def test_servers_are_restarted_under_load(start, servers, arguments, options):
     assert digests(job) == digests(calm)
     assert [(one["process"], one["why"]) for one in result(job)["failovers"]] == [
         (f"server{i}", "psd_run restart --servers") for i in range(servers)]
-    print(f"longest pause {pause:.3f} s, the slowest fail-over {max(one['seconds'] for one in result(job)['failovers'])} s")
-    assert pause < 10  # about 1 s where the machine has nothing else to do
+    slowest = max(one["seconds"] for one in result(job)["failovers"])
+    record_property("longest_pause_s", round(pause, 3))
+    print(f"\nlongest pause {pause:.3f} s, the slowest fail-over {slowest:.3f} s")
 
 
 def test_servers_that_would_be_missed(start, tmp_path):

@@ -182,6 +182,12 @@ copies_has_given(const struct lane *lane)
     return lane->pair != NULL && lane->pair->has_given;
 }
 
+bool
+copies_was_let_in(const struct lane *lane, const struct master *master)
+{
+    return peek_was_given(master, lane->life);
+}
+
 /* Alive, and in reach of the master? */
 static bool
 is_alive(const struct job *job, uint64_t life)

@@ -17,6 +17,9 @@ bool copies_check_kill(struct job *job, uint32_t server);
 /* It has handed its place over to its copy. */
 bool copies_has_given(const struct lane *lane);
 
+/* It was handed a place over, which the master has taken for its own, and no view has that yet. */
+bool copies_was_let_in(const struct lane *lane, const struct master *master);
+
 /* The job is ending well: every copy that is whole has the very bytes of its owner. */
 void copies_check_end(struct job *job);
 

@@ -283,10 +283,24 @@ start_master(struct job *job)
     net_wake_at(host->node, 0);
 }
 
+/* The next master does not know that they have places. */
+static void
+note_unheard(const struct master_host *host)
+{
+    for (unsigned i = 0; i < host->job->lanes; i++) {
+        struct lane_host *lane = &host->job->lane[i];
+
+        if (lane->lane != NULL && copies_was_let_in(lane->lane, host->master)) {
+            lane->is_unheard = !lane_has_joined(lane->lane);
+        }
+    }
+}
+
 static void
 kill_master(struct master_host *host)
 {
     sim_trace(host->job->sim, host->node->name, "killed");
+    note_unheard(host);
     host->job->sim->counters.master_kills++;
     net_node_kill(host->node);
     master_destroy(host->master);
@@ -745,6 +759,20 @@ job_part_from_copy(struct job *job, uint32_t server, uint64_t silence_ns, uint64
     }
 }
 
+/* The master has said that the server has nothing any more: does each of its lanes know so, or is it about to be told? */
+static void
+check_nothing(const struct job *job, const struct lane_host *host)
+{
+    const struct lane *lane = host->lane;
+
+    if (!lane_has_nothing(lane) && !copies_has_given(lane) && lane_has_joined(lane) &&
+        host->node->exiled_until_ns == 0) {
+        sim_fail(job->sim,
+                 "%s is to end, since its server has nothing, and takes a place for its own",
+                 host->node->name);
+    }
+}
+
 void
 job_end_server(struct job *job, uint32_t server)
 {
@@ -754,6 +782,7 @@ job_end_server(struct job *job, uint32_t server)
         struct lane_host *host = &job->lane[i];
 
         if (host->server == server && host->lane != NULL) {
+            check_nothing(job, host);
             kill_lane(host);
             host->killed = false;
             host->ended = true;
@@ -963,8 +992,12 @@ count_room(const struct job *job, uint32_t server)
 static bool
 holder_was_not_let_in(const struct job *job)
 {
-    return job->plan.max_servers > 0 && job->sim->counters.master_kills > 0 &&
-           strstr(job->master->text, "not back since the master returned") != NULL;
+    for (unsigned i = 0; i < job->lanes; i++) {
+        if (job->lane[i].is_unheard && !job->lane[i].joined) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* The server that the master names was not started again, and others could not take its part. */

@@ -32,6 +32,7 @@ struct lane_host {
     bool is_guest;   /* ... and has one since: that of another server's lane */
     bool joined;     /* finished: it had come to its place ... */
     bool gave_place; /* ... and had handed it over */
+    bool is_unheard; /* was handed a place, and the master died before it had heard that it is in */
     bool killed;
     bool ended; /* with its process, which had left the job */
     bool finished;

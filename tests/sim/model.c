@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "copies.h"
 #include "half.h"
 #include "rank_set.h"
 #include "server/state.h"
@@ -355,7 +356,15 @@ model_note_lost_part(struct model *model, uint32_t rank, const char *table, uint
                      uint64_t step)
 {
     struct missing_part *part = &model->lost_part[model->lost_parts];
+    const struct table_model *of = &model->table[find_table(model, table)];
 
+    if (of->joined_at[rank] != UINT64_MAX && step < of->joined_at[rank]) {
+        sim_fail(
+            model->sim,
+            "table %s: what worker %u gave to step %llu is said to be lost, but it has part in "
+            "steps from %llu on",
+            table, rank, (unsigned long long)step, (unsigned long long)of->joined_at[rank]);
+    }
     psi_assert(model->lost_parts < LOST_PARTS_MAX);
     model->lost_parts++;
     part->rank = rank;
@@ -746,6 +755,21 @@ make_anew(struct model *model, unsigned index, uint32_t number, const struct psi
               psi_ranks_count(in));
 }
 
+/* A copy that has the place has closed the newest round with others than its owner had: their gradients may make no
+ * difference to the value. */
+static bool
+knows_others(const struct model *model, const struct chunk_model *chunk, const struct chunk *have)
+{
+    const uint64_t version = have->clock.version;
+    struct psi_ranks in;
+
+    if (have->table->again || version == 0 || version != chunk->version) {
+        return false;
+    }
+    in = ranks_in(model, have, version - 1);
+    return memcmp(&in, &chunk->in[version - 1], sizeof(in)) != 0;
+}
+
 /* A server's other life makes anew what an earlier one had, whoever was told of it then: the same
  * bits. */
 static void
@@ -768,7 +792,8 @@ observe_again(struct model *model, unsigned index, const struct chunk *have)
     chunk->life = have;
     chunk->compared = version;
     value = value_of(model, table, have, have->current);
-    if (memcmp(value, chunk->value[version], chunk->elements * table->element_bytes) != 0) {
+    if (memcmp(value, chunk->value[version], chunk->elements * table->element_bytes) != 0 ||
+        knows_others(model, chunk, have)) {
         const struct psi_ranks given = ranks_in(model, have, version - 1);
         const struct psi_ranks in =
             chunk->opened == have ? rank_set_minus(&given, &chunk->absent) : given;
@@ -844,6 +869,14 @@ is_history(const struct model *model, unsigned index, const struct lane *lane,
            have->clock.version <= chunk->version + chunk->is_taken_back;
 }
 
+/* A lane that has handed its place over goes on, but tells nobody of what it closes: that closes once more in the lane
+ * that has the place. If the move is off, it has been told of after all. */
+static bool
+is_untold(const struct lane *lane, const struct chunk *have)
+{
+    return copies_has_given(lane) && have->clock.committed < have->clock.version;
+}
+
 void
 model_observe(struct model *model, const struct lane *lane)
 {
@@ -864,8 +897,10 @@ model_observe(struct model *model, const struct lane *lane)
             continue;
         }
         for (uint64_t i = 0; i < table->chunk_count && !model->sim->failed; i++) {
-            if (!is_history(model, (unsigned)index, lane, &table->chunks[i])) {
-                observe_chunk(model, (unsigned)index, &table->chunks[i], lane->promoted != 0);
+            const struct chunk *chunk = &table->chunks[i];
+
+            if (!is_history(model, (unsigned)index, lane, chunk) && !is_untold(lane, chunk)) {
+                observe_chunk(model, (unsigned)index, chunk, lane->promoted != 0);
             }
         }
     }
@@ -1265,9 +1300,6 @@ check_left(struct model *model, const struct table_model *table, uint32_t rank)
     }
     if (out_lowest <= lost) {
         return; /* the master said that it is complete, and then servers died */
-    }
-    if (model->sim->counters.places_moved > 0) {
-        return; /* a lane that had handed its place over closed it: nobody was told, and it closes once more */
     }
     sim_fail(model->sim,
              "table %s: worker %u counts in %llu of %llu chunks of step %llu, and "

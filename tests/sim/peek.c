@@ -38,6 +38,20 @@ peek_is_moving_to_empty(const struct master *master, uint32_t *index_p)
     return master->moving.is_active && !peek_has_places(master, master->moving.process);
 }
 
+bool
+peek_was_given(const struct master *master, uint64_t life)
+{
+    for (uint32_t place = 0; place < master->places; place++) {
+        const struct member *lane = master->place[place];
+        const struct pair *pair = master_pair_of(master, lane);
+
+        if (lane->life == life && pair->is_promoting && pair->is_planned) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static uint32_t
 index_of(uint64_t process)
 {

@@ -23,6 +23,9 @@ bool peek_is_moving_to_empty(const struct master *master, uint32_t *index_p);
 /* Has the process a place of the job? */
 bool peek_has_places(const struct master *master, uint64_t process);
 
+/* Has the master let that life of a lane into a place that another one has handed over to it, and no view has it yet? */
+bool peek_was_given(const struct master *master, uint64_t life);
+
 /* What has been decided to move: so much the server has by it, of all there is, and so many servers stay. */
 struct peek_move {
     uint32_t to;
