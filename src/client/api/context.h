@@ -52,6 +52,7 @@ struct psd_context {
     struct psi_seat driver;   /* the context's own thread is */
     unsigned callbacks;       /* guarded by lock: running now, without it */
     uint64_t thread_until_ns; /* guarded by lock: when the thread looks at the deadlines again */
+    uint64_t held_bytes;      /* guarded by lock: of transfers that wait for those that follow */
 
     struct psi_region *regions; /* guarded by lock: of psd_alloc */
 

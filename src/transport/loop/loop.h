@@ -52,6 +52,12 @@ void psi_loop_wake(struct psi_loop *loop);
 void psi_loop_hold_bells(struct psi_loop *loop);
 void psi_loop_ring_bells(struct psi_loop *loop);
 
+/* From now on small frames behind the first one to each peer wait, and leave in one call when
+ * uncork() is called, or enough have gathered. For peers that do not share memory with us. The owner
+ * only; does not nest. */
+void psi_loop_cork(struct psi_loop *loop);
+void psi_loop_uncork(struct psi_loop *loop);
+
 /* From now on large copies to and from peers on this host are made with this crew's help. It outlives
  * the loop's connections. The owner only. */
 void psi_loop_take_crew(struct psi_loop *loop, struct psi_crew *crew);
