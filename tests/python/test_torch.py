@@ -507,6 +507,7 @@ def test_overhead_is_measured(tmp_path):
     (["kernel (/x/libtorch_cpu.so)", "at::_ops::copy_::call (/x/libtorch_cpu.so)",
       "torch::autograd::PyFunctionTensorPostAccGradHooks (/x/libtorch_python.so)"], 0),
     (["PyEval (/x/python3)", "torch::autograd::PyFunctionTensorPostAccGradHooks (/x/libtorch_python.so)"], 1),
+    (["PyEval (/x/python3)", "torch::autograd::GraphTask::exec_post_processing() (/x/libtorch_cpu.so)"], 1),
     (["epoll_wait (/x/libc.so.6)", "psi_loop_wait (/x/libpsd.so.0.1.0)",
       "torch::autograd::PyFunctionTensorPostAccGradHooks (/x/libtorch_python.so)"], 2),
 ])
