@@ -303,6 +303,8 @@ psi_context_drive_locked(psd_context *context, uint64_t deadline_ns, struct psi_
     const uint64_t until_ns = look_again_ns(context, now_ns, deadline_ns);
     const uint64_t wait_ns = until_ns > now_ns ? until_ns - now_ns : 0;
     const bool copies = context->client->lone != NULL;
+    const bool behind = seat == &context->driver && !context->has_cores; /* behind the program */
+    const int wait_ms = (int)((wait_ns + MS_NS - 1) / MS_NS);
     psd_status status;
 
     seat->taken = true;
@@ -312,8 +314,8 @@ psi_context_drive_locked(psd_context *context, uint64_t deadline_ns, struct psi_
         psi_step_clock_sleep(&context->client->steps, now_ns);
     }
     pthread_mutex_unlock(&context->lock);
-    status = psi_loop_wait(context->loop, (int)((wait_ns + MS_NS - 1) / MS_NS), &seat->ready,
-                           &seat->err);
+    status = behind ? psi_loop_sleep(context->loop, wait_ms, &seat->ready, &seat->err)
+                    : psi_loop_wait(context->loop, wait_ms, &seat->ready, &seat->err);
     if (copies) {
         let_others_in(context);
     }

@@ -37,6 +37,7 @@ struct psd_context {
     char *master_file; /* owned; NULL: nobody says where the master is */
     struct psi_loop *loop;
     struct psi_client *client; /* guarded by lock */
+    bool has_cores;            /* immutable: more than this program computes on */
     struct psi_crew *crew;     /* owned, immutable: helps with large tensors; NULL: nobody does */
 
     pthread_mutex_t lock;

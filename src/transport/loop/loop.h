@@ -29,6 +29,10 @@ struct psi_env *psi_loop_env(struct psi_loop *loop);
 psd_status psi_loop_wait(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *ready,
                          struct psd_error *err);
 
+/* The same for a thread that works behind others, which want its core: it never looks before it sleeps. */
+psd_status psi_loop_sleep(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *ready,
+                          struct psd_error *err);
+
 /* Handles them, and what the loop itself has due (auth deadlines, lingering closes). One thread at
  * a time. */
 void psi_loop_dispatch(struct psi_loop *loop, const struct psi_loop_ready *ready);
