@@ -312,6 +312,11 @@ typedef void (*psd_done_fn)(psd_op *op, psd_status status, void *user);
  * have gathered, and when anybody waits for an operation or asks whether one has ended. */
 #define PSD_TRANSFER_MORE 4u
 
+/* The library's own thread sends it, at once: the caller neither sends anything nor wakes servers,
+ * which takes longer the more of them sleep. For threads that others wait for, such as one that
+ * launches kernels on a GPU. */
+#define PSD_TRANSFER_BEHIND 8u
+
 struct psd_transfer {
     size_t struct_size;
     uint64_t step;        /* the worker's clock; see psd_push */

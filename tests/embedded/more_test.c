@@ -1,9 +1,11 @@
 /*
- * more_test.c - PSD_TRANSFER_MORE: many small tensors leave together, and none waits for what does not follow.
+ * more_test.c - who sends a transfer, and when: many small tensors leave together, and none waits for what does
+ * not follow (PSD_TRANSFER_MORE); the library's own thread sends what is left to it (PSD_TRANSFER_BEHIND).
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <sched.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -190,6 +192,73 @@ test_large_tensors_leave_at_once(void **state)
     bed_finish(bed);
 }
 
+/* Of the last transfer that ended; its callback runs on the library's thread. */
+static atomic_uint ended;
+
+static void
+note_end(psd_op *op, psd_status status, void *user)
+{
+    (void)op;
+    (void)user;
+    if (status == PSD_OK) {
+        atomic_fetch_add(&ended, 1);
+    }
+}
+
+/* Nobody calls the library meanwhile. */
+static void
+start_behind(struct worker *worker)
+{
+    enum { DEADLINE_MS = 20000, EACH = 3 };
+    static float gradient[PSD_CHUNK_ELEMENTS];
+    static float values[EACH][PSD_CHUNK_ELEMENTS];
+    const uint64_t until_ms = bed_now_ms() + DEADLINE_MS;
+    psd_table *tables[EACH];
+    psd_op *ops[EACH];
+
+    for (unsigned i = 0; i < EACH; i++) {
+        char name[16];
+
+        gradient[0] = 1.0f;
+        snprintf(name, sizeof(name), "behind %u", i);
+        CHECK_OK(worker, psd_table_open(worker->context,
+                                        TABLE(name, PSD_F32, PSD_CHUNK_ELEMENTS,
+                                              .rule = RULE(.rule = PSD_RULE_ADD)),
+                                        &tables[i]));
+    }
+    calls = 0;
+    for (unsigned i = 0; i < EACH; i++) {
+        CHECK_OK(worker, psd_push_pull(tables[i],
+                                       TRANSFER(0, .gradient = gradient, .values = values[i],
+                                                .flags = PSD_TRANSFER_BEHIND, .done = note_end),
+                                       &ops[i]));
+    }
+    while (atomic_load(&ended) < EACH && bed_now_ms() < until_ms) {
+        sched_yield();
+    }
+    CHECK(worker, atomic_load(&ended) == EACH); /* within 20 s */
+    CHECK(worker, calls == 0);
+    for (unsigned i = 0; i < EACH; i++) {
+        CHECK(worker, values[i][0] == 1.0f);
+        psd_op_release(ops[i]);
+    }
+}
+
+/* If this fails, a thread that has no time sends and wakes servers all the same; or nobody sends what it left to the
+ * library's own thread. */
+static void
+test_what_is_left_to_the_librarys_thread(void **state)
+{
+    for (unsigned elsewhere = 0; elsewhere < 2; elsewhere++) {
+        struct bed *bed = bed_start(&(struct bed_config){.elsewhere = elsewhere != 0});
+
+        (void)state;
+        atomic_store(&ended, 0);
+        bed_run(bed, start_behind, NULL);
+        bed_finish(bed);
+    }
+}
+
 int
 main(void)
 {
@@ -197,6 +266,7 @@ main(void)
         cmocka_unit_test(test_small_tensors_leave_together),
         cmocka_unit_test(test_who_waits_does_not_wait_for_more),
         cmocka_unit_test(test_large_tensors_leave_at_once),
+        cmocka_unit_test(test_what_is_left_to_the_librarys_thread),
     };
 
     bed_begin();

@@ -36,7 +36,7 @@ check_pointers(const struct psd_table *table, const struct psd_transfer *transfe
                         "pull table %s: give either values or PSD_TRANSFER_VIEW", table->spec.name);
     }
     if ((transfer->flags &
-         ~(PSD_TRANSFER_CHECKED | PSD_TRANSFER_VIEW | PSD_TRANSFER_MORE)) != 0) {
+         ~(PSD_TRANSFER_CHECKED | PSD_TRANSFER_VIEW | PSD_TRANSFER_MORE | PSD_TRANSFER_BEHIND)) != 0) {
         return psi_fail(err, PSD_ERR_INVALID, "table %s: unknown flags 0x%x", table->spec.name,
                         transfer->flags);
     }
@@ -129,17 +129,19 @@ send_locked(psd_context *context, const psd_op *op, uint64_t encode_ns)
     }
 }
 
-/* The program says that another one follows, which can take this one along. */
-static bool
-waits_for_more_locked(psd_context *context, const psd_op *op, uint32_t flags)
+/* It is queued. Who sends it: this thread, with others that follow, or the context's own. */
+static void
+let_go_locked(psd_context *context, const psd_op *op, uint32_t flags, uint64_t encode_ns)
 {
     const uint64_t bytes = op->transfer.count * (uint64_t)op->table->element_bytes;
 
-    if ((flags & PSD_TRANSFER_MORE) == 0 || context->held_bytes + bytes > MORE_BYTES) {
-        return false;
+    if ((flags & PSD_TRANSFER_BEHIND) != 0) {
+        psi_context_leave_to_thread_locked(context, bytes);
+    } else if ((flags & PSD_TRANSFER_MORE) != 0 && context->held_bytes + bytes <= MORE_BYTES) {
+        context->held_bytes += bytes;
+    } else {
+        send_locked(context, op, encode_ns);
     }
-    context->held_bytes += bytes;
-    return true;
 }
 
 static psd_status
@@ -199,9 +201,7 @@ submit(psd_table *table, const struct psd_transfer *given, uint8_t type, psd_op 
     if (status == PSD_OK) {
         psi_context_adopt_locked(context, op);
         *op_p = op;
-        if (!waits_for_more_locked(context, op, args.flags)) {
-            send_locked(context, op, encode_ns);
-        }
+        let_go_locked(context, op, args.flags, encode_ns);
     }
     pthread_mutex_unlock(&context->lock);
     return status;

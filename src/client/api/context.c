@@ -269,6 +269,20 @@ psi_context_send_locked(psd_context *context)
     tell_locked(context);
 }
 
+/* Whoever is on the loop comes back, and sends it; if nobody is, the thread is about to look for it. */
+void
+psi_context_leave_to_thread_locked(psd_context *context, uint64_t bytes)
+{
+    const bool is_first = context->held_bytes == 0;
+
+    context->held_bytes += bytes;
+    if (is_first && (context->driver.taken || context->waiter.taken)) {
+        psi_loop_wake(context->loop);
+    } else if (is_first) {
+        pthread_cond_signal(&context->thread_turn);
+    }
+}
+
 /* When the core, the loop or the caller wants to look again; at the latest after WAIT_MS_MAX. */
 static uint64_t
 look_again_ns(psd_context *context, uint64_t now_ns, uint64_t deadline_ns)

@@ -4,8 +4,9 @@
  * To be woken costs a sleeper tens of microseconds, so a thread looks first: at the rings of its
  * neighbours and at the epoll set, giving its core to whoever else is ready to run. It sleeps at
  * once when a neighbour is at work on its core; or when looking has not paid several times in a
- * row, until it is woken so soon that it would have paid. A thread that works behind others, on cores
-that these want, does not look at all (psi_loop_sleep()).
+ * row, until it is woken so soon that it would have paid; or when enough loops of its process look
+ * already (psi_lookers). A thread that works behind others, on cores that these want, does not look
+ * at all (psi_loop_sleep()).
  *
  * A neighbour that writes into a ring wakes us only if we say that we sleep (bell). We say so first
  * and then look once more; it writes first and then looks whether we sleep: one of the two notices.
@@ -324,22 +325,46 @@ sleep_and_learn(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *re
     return status;
 }
 
+/* Looking may pay, and not too many do it. True: end_looking() follows. */
+static bool
+begin_looking(struct psi_loop *loop)
+{
+    struct psi_lookers *lookers = loop->config.lookers;
+
+    if (loop->config.spin_us == 0 ||
+        atomic_load_explicit(&loop->misses, memory_order_relaxed) >= MISSES_MAX) {
+        return false;
+    }
+    if (lookers != NULL && atomic_fetch_add(&lookers->now, 1) >= lookers->most) {
+        atomic_fetch_sub(&lookers->now, 1);
+        return false;
+    }
+    atomic_fetch_add(&loop->lookers, 1);
+    return true;
+}
+
+static void
+end_looking(struct psi_loop *loop)
+{
+    atomic_fetch_sub(&loop->lookers, 1);
+    if (loop->config.lookers != NULL) {
+        atomic_fetch_sub(&loop->config.lookers->now, 1);
+    }
+}
+
 psd_status
 psi_loop_wait(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *ready,
               struct psd_error *err)
 {
-    const bool looks = loop->config.spin_us > 0 &&
-                       atomic_load_explicit(&loop->misses, memory_order_relaxed) < MISSES_MAX;
     psd_status status = PSD_PENDING;
 
     ready->count = 0;
     if (timeout_ms == 0) {
         return ask_epoll(loop, 0, ready, err);
     }
-    if (looks) {
-        atomic_fetch_add(&loop->lookers, 1);
+    if (begin_looking(loop)) {
         status = look(loop, loop->config.spin_us * UINT64_C(1000), ready, err);
-        atomic_fetch_sub(&loop->lookers, 1);
+        end_looking(loop);
         if (status == PSD_PENDING) {
             atomic_fetch_add_explicit(&loop->misses, 1, memory_order_relaxed);
         } else {
