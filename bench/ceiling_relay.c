@@ -71,13 +71,13 @@ exchange(void *owner, struct psd_error *err)
 static int
 run_worker(const struct relay *relay, uint32_t rank, int control)
 {
-    struct worker worker = {.base = {.rank = rank,
-                                     .bytes = relay->bytes,
-                                     .exchange = exchange,
-                                     .owner = &worker,
-                                     .wakes = true},
-                            .mailboxes = {.out = &relay->mailboxes[2 * rank],
-                                          .in = &relay->mailboxes[2 * rank + 1]}};
+    struct worker worker = {
+        .base = {.rank = rank,
+                 .bytes = relay->bytes,
+                 .exchange = exchange,
+                 .owner = &worker,
+                 .wakes = true},
+        .mailboxes = {.out = &relay->mailboxes[2 * rank], .in = &relay->mailboxes[2 * rank + 1]}};
 
     process_bind(rank + 1);
     return ceiling_worker_init(&worker.base, TENSOR_SUM, relay->workers)

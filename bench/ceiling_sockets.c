@@ -137,8 +137,8 @@ run_server(const struct plan *plan, uint32_t server)
 struct worker {
     struct ceiling_worker base;
     const struct plan *plan;
-    pthread_barrier_t begun; /* a round, by all threads ... */
-    pthread_barrier_t ended; /* ... and so it is over */
+    pthread_barrier_t begun;             /* a round, by all threads ... */
+    pthread_barrier_t ended;             /* ... and so it is over */
     uint64_t whole[CEILING_SERVERS_MAX]; /* bytes of a round for each server ... */
     uint64_t sent[CEILING_SERVERS_MAX];  /* ... and how far this one is */
     uint64_t here[CEILING_SERVERS_MAX];
@@ -191,7 +191,8 @@ wait_for_any(const struct worker *worker, uint32_t thread)
     nfds_t count = 0;
 
     for (uint32_t server = thread; server < plan->servers; server += plan->threads) {
-        fds[count] = (struct pollfd){.fd = plan->fds[worker->base.rank][server][0], .events = POLLIN};
+        fds[count] =
+            (struct pollfd){.fd = plan->fds[worker->base.rank][server][0], .events = POLLIN};
         if (may_send(worker, server)) {
             fds[count].events |= POLLOUT;
         }

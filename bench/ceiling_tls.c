@@ -259,8 +259,8 @@ run_worker(const struct ceiling_shape *shape, int (*pairs)[2], int control)
         return 1;
     }
     worker->threads = shape->threads;
-    worker->base = (struct ceiling_worker){
-        .bytes = shape->bytes, .exchange = exchange, .owner = worker};
+    worker->base =
+        (struct ceiling_worker){.bytes = shape->bytes, .exchange = exchange, .owner = worker};
     if (!ceiling_worker_init(&worker->base, TENSOR_SUM, 1)) { /* an echo */
         return 1;
     }

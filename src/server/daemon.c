@@ -47,7 +47,7 @@
 enum {
     WAIT_MS_MAX = 1000,
     FAREWELL_MS = 500, /* for the last frames to leave */
-    LOOKERS_LEAST = 2,       /* lanes that may look for work at once; else half of them */
+    LOOKERS_LEAST = 2, /* lanes that may look for work at once; else half of them */
 };
 
 struct process;
@@ -395,8 +395,7 @@ start_lanes(struct process *process, const struct server_options *options, struc
 
     process->cores = psi_usable_cores();
     process->lanes = options->lanes;
-    process->lookers.most =
-        options->lanes > 2 * LOOKERS_LEAST ? options->lanes / 2 : LOOKERS_LEAST;
+    process->lookers.most = options->lanes > 2 * LOOKERS_LEAST ? options->lanes / 2 : LOOKERS_LEAST;
     if (getenv("PSD_X_LOOKERS") != NULL) {
         process->lookers.most = (uint32_t)atoi(getenv("PSD_X_LOOKERS"));
     }

@@ -65,12 +65,11 @@ start(struct worker *worker, struct tensors *tensors, uint64_t step)
         for (unsigned at = 0; at < ELEMENTS; at++) {
             tensors->gradients[i][at] = (float)(i + step * TABLES + worker->rank);
         }
-        CHECK_OK(worker,
-                 psd_push_pull(tensors->tables[i],
-                               TRANSFER(step, .gradient = tensors->gradients[i],
-                                        .values = tensors->values[i],
-                                        .flags = more ? PSD_TRANSFER_MORE : 0),
-                               &tensors->ops[i]));
+        CHECK_OK(worker, psd_push_pull(tensors->tables[i],
+                                       TRANSFER(step, .gradient = tensors->gradients[i],
+                                                .values = tensors->values[i],
+                                                .flags = more ? PSD_TRANSFER_MORE : 0),
+                                       &tensors->ops[i]));
     }
 }
 
@@ -172,8 +171,8 @@ start_two(struct worker *worker)
                                             .flags = PSD_TRANSFER_MORE),
                                    &ops[0]));
     CHECK(worker, calls == 0);
-    CHECK_OK(worker,
-             psd_push(tables[1], TRANSFER(0, .gradient = large, .flags = PSD_TRANSFER_MORE), &ops[1]));
+    CHECK_OK(worker, psd_push(tables[1], TRANSFER(0, .gradient = large, .flags = PSD_TRANSFER_MORE),
+                              &ops[1]));
     CHECK(worker, calls > 0);
     for (size_t i = 0; i < 2; i++) {
         CHECK_OK(worker, psd_wait(ops[i], PSD_FOREVER));

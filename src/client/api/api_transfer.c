@@ -35,8 +35,8 @@ check_pointers(const struct psd_table *table, const struct psd_transfer *transfe
         return psi_fail(err, PSD_ERR_INVALID,
                         "pull table %s: give either values or PSD_TRANSFER_VIEW", table->spec.name);
     }
-    if ((transfer->flags &
-         ~(PSD_TRANSFER_CHECKED | PSD_TRANSFER_VIEW | PSD_TRANSFER_MORE | PSD_TRANSFER_BEHIND)) != 0) {
+    if ((transfer->flags & ~(PSD_TRANSFER_CHECKED | PSD_TRANSFER_VIEW | PSD_TRANSFER_MORE |
+                             PSD_TRANSFER_BEHIND)) != 0) {
         return psi_fail(err, PSD_ERR_INVALID, "table %s: unknown flags 0x%x", table->spec.name,
                         transfer->flags);
     }
