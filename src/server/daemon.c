@@ -396,9 +396,6 @@ start_lanes(struct process *process, const struct server_options *options, struc
     process->cores = psi_usable_cores();
     process->lanes = options->lanes;
     process->lookers.most = options->lanes > 2 * LOOKERS_LEAST ? options->lanes / 2 : LOOKERS_LEAST;
-    if (getenv("PSD_X_LOOKERS") != NULL) {
-        process->lookers.most = (uint32_t)atoi(getenv("PSD_X_LOOKERS"));
-    }
     process->budget.max = options->memory_max;
     process->strangers_max = psi_descriptors_for_strangers(descriptors, threads);
     process->segments_max = descriptors / 2 / threads + 1;
