@@ -11,10 +11,9 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "ceiling.h"
+#include "ceiling_worker.h"
 #include "mailbox.h"
 #include "process.h"
-#include "rounds.h"
 #include "stream.h"
 #include "tensor.h"
 
@@ -49,12 +48,9 @@ run_echo(const struct link *link)
 
 /* Thread: owned by the worker's process. */
 struct worker {
+    struct ceiling_worker base;
     const struct link *link;
-    float *gradient;
-    float *values;
-    struct tensor_model model;
-    unsigned letters; /* sent, and as many received */
-    bool wake;
+    struct mailbox_pair mailboxes;
 };
 
 static psd_status
@@ -62,64 +58,34 @@ exchange(void *owner, struct psd_error *err)
 {
     struct worker *worker = owner;
     const struct link *link = worker->link;
-    bool good = true;
 
     if (link->kind == CEILING_PING_MEMORY) {
-        mailbox_post(&link->mailboxes[0], worker->gradient, link->bytes,
-                     worker->wake || link->wait == CEILING_BLOCK);
-        worker->letters++;
-        mailbox_fetch(&link->mailboxes[1], worker->letters, worker->values, link->bytes,
-                      link->wait);
-    } else {
-        good = stream_send(link->pair[0], worker->gradient, link->bytes, link->wait) &&
-               stream_receive(link->pair[0], worker->values, link->bytes, link->wait);
+        mailbox_exchange(&worker->mailboxes, &worker->base, link->wait);
+        return PSD_OK;
     }
-    return good ? PSD_OK : psi_fail(err, PSD_ERR_PEER_LOST, "ping: the echo has gone");
-}
-
-/* The echo of a spinning pair has fallen asleep meanwhile: one exchange outside the time. */
-static psd_status
-wake(void *owner, struct psd_error *err)
-{
-    struct worker *worker = owner;
-    psd_status status;
-
-    worker->wake = true;
-    status = exchange(owner, err);
-    worker->wake = false;
-    return status;
-}
-
-static psd_status
-follow(void *owner, const struct team_order *order, struct team_times *times, struct psd_error *err)
-{
-    struct worker *worker = owner;
-    const struct rounds rounds = {
-        .gradient = worker->gradient,
-        .values = worker->values,
-        .model = &worker->model,
-        .exchange = exchange,
-        .gather = wake,
-        .owner = worker,
-    };
-
-    tensor_spoil(worker->values, worker->link->bytes);
-    return rounds_run(&rounds, order, times, err);
+    if (!stream_send(link->pair[0], worker->base.gradient, link->bytes, link->wait) ||
+        !stream_receive(link->pair[0], worker->base.values, link->bytes, link->wait)) {
+        return psi_fail(err, PSD_ERR_PEER_LOST, "ping: the echo has gone");
+    }
+    return PSD_OK;
 }
 
 static int
 run_worker(const struct link *link, int control)
 {
     struct worker worker = {
-        .link = link, .gradient = tensor_alloc(link->bytes), .values = tensor_alloc(link->bytes)};
-    struct psd_error err = {0};
+        .base = {.bytes = link->bytes, .exchange = exchange, .owner = &worker, .wakes = true},
+        .link = link,
+    };
 
-    process_bind(0);
-    if (worker.gradient == NULL || worker.values == NULL) {
-        return 1;
+    if (link->kind == CEILING_PING_MEMORY) {
+        worker.mailboxes =
+            (struct mailbox_pair){.out = &link->mailboxes[0], .in = &link->mailboxes[1]};
     }
-    tensor_model_init(&worker.model, TENSOR_SUM, 1, link->bytes / sizeof(float));
-    return team_follow(control, follow, &worker, &err) == PSD_OK ? 0 : 1;
+    process_bind(0);
+    return ceiling_worker_init(&worker.base, TENSOR_SUM, 1)
+               ? ceiling_worker_run(&worker.base, control)
+               : 1;
 }
 
 /* ---- Start ---- */

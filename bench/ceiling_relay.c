@@ -6,15 +6,13 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "ceiling.h"
+#include "ceiling_worker.h"
 #include "mailbox.h"
 #include "process.h"
-#include "rounds.h"
 #include "tensor.h"
 
 /* Thread: immutable, but for what is in the mailboxes. */
@@ -56,75 +54,35 @@ run_relay(const struct relay *relay)
 
 /* Thread: owned by the worker's process. */
 struct worker {
-    const struct relay *relay;
-    uint32_t rank;
-    float *gradient;
-    float *values;
-    struct tensor_model model;
-    unsigned letters; /* sent, and as many received */
-    bool wake;
+    struct ceiling_worker base;
+    struct mailbox_pair mailboxes;
 };
 
 static psd_status
 exchange(void *owner, struct psd_error *err)
 {
     struct worker *worker = owner;
-    struct mailbox *mailboxes = &worker->relay->mailboxes[2 * worker->rank];
-    const size_t bytes = worker->relay->bytes;
 
     (void)err;
-    mailbox_post(&mailboxes[0], worker->gradient, bytes, worker->wake);
-    worker->letters++;
-    mailbox_fetch(&mailboxes[1], worker->letters, worker->values, bytes, CEILING_SPIN);
+    mailbox_exchange(&worker->mailboxes, &worker->base, CEILING_SPIN);
     return PSD_OK;
-}
-
-/* The relay has fallen asleep meanwhile: one exchange outside the time. */
-static psd_status
-wake(void *owner, struct psd_error *err)
-{
-    struct worker *worker = owner;
-    psd_status status;
-
-    worker->wake = true;
-    status = exchange(owner, err);
-    worker->wake = false;
-    return status;
-}
-
-static psd_status
-follow(void *owner, const struct team_order *order, struct team_times *times, struct psd_error *err)
-{
-    struct worker *worker = owner;
-    const struct rounds rounds = {
-        .rank = worker->rank,
-        .gradient = worker->gradient,
-        .values = worker->values,
-        .model = &worker->model,
-        .exchange = exchange,
-        .gather = wake,
-        .owner = worker,
-    };
-
-    tensor_spoil(worker->values, worker->relay->bytes);
-    return rounds_run(&rounds, order, times, err);
 }
 
 static int
 run_worker(const struct relay *relay, uint32_t rank, int control)
 {
-    struct worker worker = {.relay = relay,
-                            .rank = rank,
-                            .gradient = tensor_alloc(relay->bytes),
-                            .values = tensor_alloc(relay->bytes)};
-    struct psd_error err = {0};
+    struct worker worker = {
+        .base = {.rank = rank,
+                 .bytes = relay->bytes,
+                 .exchange = exchange,
+                 .owner = &worker,
+                 .wakes = true},
+        .mailboxes = {.out = &relay->mailboxes[2 * rank], .in = &relay->mailboxes[2 * rank + 1]}};
 
     process_bind(rank + 1);
-    if (worker.gradient == NULL || worker.values == NULL) {
-        return 1;
-    }
-    tensor_model_init(&worker.model, TENSOR_SUM, relay->workers, relay->bytes / sizeof(float));
-    return team_follow(control, follow, &worker, &err) == PSD_OK ? 0 : 1;
+    return ceiling_worker_init(&worker.base, TENSOR_SUM, relay->workers)
+               ? ceiling_worker_run(&worker.base, control)
+               : 1;
 }
 
 /* ---- Start ---- */

@@ -23,10 +23,9 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "ceiling.h"
+#include "ceiling_worker.h"
 #include "kernel.h"
 #include "process.h"
-#include "rounds.h"
 #include "stream.h"
 #include "tensor.h"
 
@@ -136,13 +135,10 @@ run_server(const struct plan *plan, uint32_t server)
 /* Thread: what is of a server belongs to the thread that has its connection; the rest is immutable
  * during a round. */
 struct worker {
+    struct ceiling_worker base;
     const struct plan *plan;
-    uint32_t rank;
-    pthread_barrier_t begun; /* a round, by all threads ... */
-    pthread_barrier_t ended; /* ... and so it is over */
-    float *gradient;
-    float *values;
-    struct tensor_model model;
+    pthread_barrier_t begun;             /* a round, by all threads ... */
+    pthread_barrier_t ended;             /* ... and so it is over */
     uint64_t whole[CEILING_SERVERS_MAX]; /* bytes of a round for each server ... */
     uint64_t sent[CEILING_SERVERS_MAX];  /* ... and how far this one is */
     uint64_t here[CEILING_SERVERS_MAX];
@@ -161,21 +157,21 @@ static bool
 move_some(struct worker *worker, uint32_t server)
 {
     const struct plan *plan = worker->plan;
-    const int fd = plan->fds[worker->rank][server][0];
+    const int fd = plan->fds[worker->base.rank][server][0];
     bool moved = false;
     uint64_t run;
 
     if (may_send(worker, server)) {
         const uint64_t offset = tensor_offset(plan, server, worker->sent[server], &run);
         const size_t bytes = run < CHUNK_BYTES ? run : CHUNK_BYTES;
-        const ssize_t sent = send(fd, (char *)worker->gradient + offset, bytes, MSG_NOSIGNAL);
+        const ssize_t sent = send(fd, (char *)worker->base.gradient + offset, bytes, MSG_NOSIGNAL);
 
         moved = sent > 0;
         worker->sent[server] += sent > 0 ? (uint64_t)sent : 0;
     }
     if (worker->here[server] < worker->sent[server]) {
         const uint64_t offset = tensor_offset(plan, server, worker->here[server], &run);
-        const ssize_t got = recv(fd, (char *)worker->values + offset, run, 0);
+        const ssize_t got = recv(fd, (char *)worker->base.values + offset, run, 0);
 
         if (got == 0 || (got < 0 && errno != EAGAIN)) {
             exit(1); /* a server has gone; the runner sees that this worker has too */
@@ -195,7 +191,8 @@ wait_for_any(const struct worker *worker, uint32_t thread)
     nfds_t count = 0;
 
     for (uint32_t server = thread; server < plan->servers; server += plan->threads) {
-        fds[count] = (struct pollfd){.fd = plan->fds[worker->rank][server][0], .events = POLLIN};
+        fds[count] =
+            (struct pollfd){.fd = plan->fds[worker->base.rank][server][0], .events = POLLIN};
         if (may_send(worker, server)) {
             fds[count].events |= POLLOUT;
         }
@@ -280,28 +277,10 @@ start_helpers(struct worker *worker)
     return all; /* helpers keep theirs as long as the process lives */
 }
 
-static psd_status
-follow(void *owner, const struct team_order *order, struct team_times *times, struct psd_error *err)
-{
-    struct worker *worker = owner;
-    const struct rounds rounds = {
-        .rank = worker->rank,
-        .gradient = worker->gradient,
-        .values = worker->values,
-        .model = &worker->model,
-        .exchange = exchange,
-        .owner = worker,
-    };
-
-    tensor_spoil(worker->values, worker->plan->bytes);
-    return rounds_run(&rounds, order, times, err);
-}
-
 static int
 run_worker(const struct plan *plan, uint32_t rank, int control)
 {
     struct worker *worker = calloc(1, sizeof(*worker));
-    struct psd_error err = {0};
 
     if (worker == NULL) {
         return 1;
@@ -310,13 +289,11 @@ run_worker(const struct plan *plan, uint32_t rank, int control)
         process_bind(0);
     }
     worker->plan = plan;
-    worker->rank = rank;
-    worker->gradient = tensor_alloc(plan->bytes);
-    worker->values = tensor_alloc(plan->bytes);
-    if (worker->gradient == NULL || worker->values == NULL) {
+    worker->base = (struct ceiling_worker){
+        .rank = rank, .bytes = plan->bytes, .exchange = exchange, .owner = worker};
+    if (!ceiling_worker_init(&worker->base, TENSOR_DESCENT, plan->workers)) {
         return 1;
     }
-    tensor_model_init(&worker->model, TENSOR_DESCENT, plan->workers, plan->bytes / sizeof(float));
     for (uint32_t server = 0; server < plan->servers; server++) {
         worker->whole[server] = stream_bytes(plan, server);
         (void)fcntl(plan->fds[rank][server][0], F_SETFL, O_NONBLOCK);
@@ -324,7 +301,7 @@ run_worker(const struct plan *plan, uint32_t rank, int control)
     if (!start_helpers(worker)) {
         return 1;
     }
-    return team_follow(control, follow, worker, &err) == PSD_OK ? 0 : 1;
+    return ceiling_worker_run(&worker->base, control);
 }
 
 /* ---- Start ---- */

@@ -18,8 +18,7 @@
 #include <openssl/ssl.h>
 
 #include "base/fail.h"
-#include "ceiling.h"
-#include "rounds.h"
+#include "ceiling_worker.h"
 #include "tensor.h"
 
 enum { PIECE_BYTES = 256 * 1024, WINDOW_BYTES = 8 * PIECE_BYTES, THREADS_MAX = 64 };
@@ -144,13 +143,10 @@ struct side {
 
 /* Thread: immutable during a round, but for sides. */
 struct worker {
+    struct ceiling_worker base;
     uint32_t threads;
     pthread_barrier_t begun; /* a round, by all threads ... */
     pthread_barrier_t ended; /* ... and so it is over */
-    uint64_t bytes;
-    uint8_t *gradient;
-    uint8_t *values;
-    struct tensor_model model;
     struct side sides[THREADS_MAX];
 };
 
@@ -226,22 +222,6 @@ help(void *argument)
     return NULL;
 }
 
-static psd_status
-follow(void *owner, const struct team_order *order, struct team_times *times, struct psd_error *err)
-{
-    struct worker *worker = owner;
-    const struct rounds rounds = {
-        .gradient = (float *)(void *)worker->gradient,
-        .values = (const float *)(const void *)worker->values,
-        .model = &worker->model,
-        .exchange = exchange,
-        .owner = worker,
-    };
-
-    tensor_spoil(worker->values, worker->bytes);
-    return rounds_run(&rounds, order, times, err);
-}
-
 /* Elements are whole in every part; the last one has what is left. */
 static uint64_t
 part_begin(uint64_t bytes, uint32_t threads, uint32_t thread)
@@ -253,16 +233,17 @@ static bool
 start_side(struct worker *worker, uint32_t thread, int fd)
 {
     struct side *side = &worker->sides[thread];
-    const uint64_t first = part_begin(worker->bytes, worker->threads, thread);
+    const uint64_t bytes = worker->base.bytes;
+    const uint64_t first = part_begin(bytes, worker->threads, thread);
     pthread_t id;
 
     *side = (struct side){
         .worker = worker,
         .ssl = open_tls(fd, false),
         .fd = fd,
-        .bytes = part_begin(worker->bytes, worker->threads, thread + 1) - first,
-        .gradient = worker->gradient + first,
-        .values = worker->values + first,
+        .bytes = part_begin(bytes, worker->threads, thread + 1) - first,
+        .gradient = (uint8_t *)worker->base.gradient + first,
+        .values = (uint8_t *)worker->base.values + first,
     };
     (void)fcntl(fd, F_SETFL, O_NONBLOCK);
     return side->ssl != NULL && (thread == 0 || pthread_create(&id, NULL, help, side) == 0);
@@ -272,17 +253,15 @@ static int
 run_worker(const struct ceiling_shape *shape, int (*pairs)[2], int control)
 {
     struct worker *worker = calloc(1, sizeof(*worker));
-    struct psd_error err = {0};
 
     if (worker == NULL || pthread_barrier_init(&worker->begun, NULL, shape->threads) != 0 ||
         pthread_barrier_init(&worker->ended, NULL, shape->threads) != 0) {
         return 1;
     }
     worker->threads = shape->threads;
-    worker->bytes = shape->bytes;
-    worker->gradient = tensor_alloc(shape->bytes);
-    worker->values = tensor_alloc(shape->bytes);
-    if (worker->gradient == NULL || worker->values == NULL) {
+    worker->base =
+        (struct ceiling_worker){.bytes = shape->bytes, .exchange = exchange, .owner = worker};
+    if (!ceiling_worker_init(&worker->base, TENSOR_SUM, 1)) { /* an echo */
         return 1;
     }
     for (uint32_t thread = 0; thread < shape->threads; thread++) {
@@ -290,8 +269,7 @@ run_worker(const struct ceiling_shape *shape, int (*pairs)[2], int control)
             return 1;
         }
     }
-    tensor_model_init(&worker->model, TENSOR_SUM, 1, shape->bytes / sizeof(float)); /* an echo */
-    return team_follow(control, follow, worker, &err) == PSD_OK ? 0 : 1;
+    return ceiling_worker_run(&worker->base, control);
 }
 
 /* ---- Start ---- */

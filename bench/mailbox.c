@@ -64,3 +64,13 @@ mailbox_fetch(struct mailbox *mailbox, unsigned wanted, void *data, size_t bytes
     }
     memcpy(data, mailbox->data, bytes);
 }
+
+void
+mailbox_exchange(struct mailbox_pair *pair, const struct ceiling_worker *worker,
+                 enum ceiling_wait wait)
+{
+    mailbox_post(pair->out, worker->gradient, worker->bytes,
+                 worker->waking || wait == CEILING_BLOCK);
+    pair->letters++;
+    mailbox_fetch(pair->in, pair->letters, worker->values, worker->bytes, wait);
+}

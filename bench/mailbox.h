@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "ceiling.h"
+#include "ceiling_worker.h"
 
 /* One direction. Thread: one process writes, the other reads. */
 struct mailbox {
@@ -29,5 +29,16 @@ void mailbox_post(struct mailbox *mailbox, const void *data, size_t bytes, bool 
  * for blockers, so it looks again by itself. */
 void mailbox_fetch(struct mailbox *mailbox, unsigned wanted, void *data, size_t bytes,
                    enum ceiling_wait wait);
+
+/* Of a worker: where it posts what it gives, and where it finds the answer. Thread: owned by the worker's. */
+struct mailbox_pair {
+    struct mailbox *out;
+    struct mailbox *in;
+    unsigned letters; /* sent, and as many received */
+};
+
+/* One letter there and one back. */
+void mailbox_exchange(struct mailbox_pair *pair, const struct ceiling_worker *worker,
+                      enum ceiling_wait wait);
 
 #endif

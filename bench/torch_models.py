@@ -178,6 +178,7 @@ def worker(args):
     count = args.blocks * steps
     if rank == 0:
         print(json.dumps({"step_s": min(blocks[1:]), "median_s": statistics.median(blocks[1:]),
+                          "parameters": sum(each.numel() for each in model.parameters()),
                           "cpu_s": (time.process_time() - cpu) / count, "job_cpu_s": (job_cpu_s() - all_cpu) / count}),
               flush=True)
 

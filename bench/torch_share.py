@@ -6,16 +6,22 @@
 
 The models are those of torch_models.py, the jobs its "auto". perf samples worker 0 with the whole stack of each sample
 (cpu-clock, so that a virtual machine will do). What counts as ours: everything below a call of libpsd, and everything
-below a hook on a gradient, copies of PyTorch included; and the time of all processes of the job that are no workers. What
-Python does for us elsewhere (the witness, loaders) cannot be told from the program's own Python in a stack;
-witness_jobs.py measures it. Needs perf, and rights to use it."""
+below a hook on a gradient and at the end of a backward, copies of PyTorch included; and the time of all processes of the job
+that are no workers. What Python does for us elsewhere (the witness, loaders) cannot be told from the program's own Python in
+a stack; witness_jobs.py measures it. Needs perf, and rights to use it.
+
+"floor": the passes over memory that no exchange can do without, as a share of the same time. Each worker copies its
+gradient to where another process reads it, somebody adds those of all workers, and each worker copies the mean to where its
+program may write to it. Measured here, by one thread that does nothing else, on tensors of that size."""
 
 import argparse
 import collections
 import os
 import pathlib
+import json
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,6 +29,8 @@ import time
 
 TREE = pathlib.Path(__file__).resolve().parents[1]
 START_S = 120
+WORKERS = 2
+FLOOR_ROUNDS = 25
 IMPORT_S = 7.0  # of processor time: by then a worker trains
 PARTS = ("copies of gradients and means", "hooks: Python, launching", "library: messages, waking, waiting", "servers, master, psd_run")
 
@@ -89,15 +97,37 @@ def part_of(frames):
     everything = "\n".join(frames)
     if "libpsd.so" in everything:
         return PARTS[0] if "psi_timed_copy" in everything or "copy_piece" in everything else PARTS[2]
-    if "PostAccGrad" in everything:
+    if "PostAccGrad" in everything or "exec_post_processing" in everything:
         return PARTS[0] if "copy_" in everything or "memmove" in frames[0] else PARTS[1]
     return None
 
 
+def floor_s(parameters, workers):
+    """Processor time of the passes that any exchange of so many f32 needs."""
+    import numpy
+
+    gradients = [numpy.ones(parameters, numpy.float32) for _ in range(workers)]
+    shared = [numpy.zeros_like(each) for each in gradients]
+    total, times = numpy.zeros_like(shared[0]), []
+    for _ in range(FLOOR_ROUNDS):
+        begin = time.process_time()
+        for gradient, place in zip(gradients, shared):
+            numpy.copyto(place, gradient)
+        numpy.add(shared[0], shared[-1], out=total)
+        for place in shared[1:-1]:
+            numpy.add(total, place, out=total)
+        for gradient in gradients:
+            numpy.copyto(gradient, total)
+        times.append(time.process_time() - begin)
+    return statistics.median(times)
+
+
 def measure(args, model, directory):
-    """Samples of worker 0 by part, and processor time of the others of its job, as a share of the workers'."""
+    """Samples of worker 0 by part; processor time of the others of its job, as a share of the workers'; and what its job
+    says of itself."""
+    lines = pathlib.Path(directory) / "lines"
     words = [sys.executable, str(TREE / "bench" / "torch_models.py"), "--models", model, "--kinds", "auto", "--rounds", "1",
-             "--blocks", str(args.blocks)]
+             "--blocks", str(args.blocks), "--workers", str(WORKERS), "--json", str(lines)]
     profile = pathlib.Path(directory) / f"{model}.perf"
     with subprocess.Popen(words, stdout=subprocess.DEVNULL) as bench:
         deadline = time.monotonic() + START_S
@@ -117,7 +147,7 @@ def measure(args, model, directory):
     if not profile.exists() or profile.stat().st_size == 0:
         sys.exit(f"{model}: perf record made no profile: {perf.stderr.strip()}; kernel.perf_event_paranoid may forbid it")
     found = collections.Counter(part_of(frames) for frames in stacks(profile))
-    return found, (after[1] - before[1]) / max(1, after[0] - before[0])
+    return found, (after[1] - before[1]) / max(1, after[0] - before[0]), json.loads(lines.read_text())["auto"][0]
 
 
 def main():
@@ -125,13 +155,14 @@ def main():
     if shutil.which("perf") is None:
         print("no perf here: nothing is measured")
         return 0
-    print(f"{'model':10} {'samples':>8} " + " ".join(f"{part:>36}" for part in (*PARTS, "ours together")))
+    print(f"{'model':10} {'samples':>8} " + " ".join(f"{part:>36}" for part in (*PARTS, "ours together", "of which is floor")))
     for model in args.models.split(","):
         with tempfile.TemporaryDirectory(prefix="psd_share") as directory:
-            found, others = measure(args, model, directory)
+            found, others, told = measure(args, model, directory)
         samples = sum(found.values())
         shares = [found[part] / samples / (1 + others) for part in PARTS[:-1]] + [others / (1 + others)]
-        print(f"{model:10} {samples:8} " + " ".join(f"{100 * share:34.1f} %" for share in (*shares, sum(shares))), flush=True)
+        print(f"{model:10} {samples:8} " + " ".join(f"{100 * share:34.1f} %" for share in (
+            *shares, sum(shares), floor_s(told["parameters"], WORKERS) / told["job_cpu_s"])), flush=True)
     return 0
 
 

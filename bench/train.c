@@ -50,6 +50,7 @@ train_exchange(void *owner, struct psd_error *err)
     const struct worker *worker = owner;
     struct measured *measured = worker->measured;
     struct train *train = measured->train;
+    const bool at_once = (worker->flags & TEAM_BACKWARD) == 0;
     const uint64_t began_ns = timer_now_ns();
     psd_status status = PSD_OK;
     size_t pushed = 0;
@@ -61,9 +62,10 @@ train_exchange(void *owner, struct psd_error *err)
             .step = measured->step,
             .gradient = worker->memory.gradient + part->first,
             .values = worker->memory.values + part->first,
+            .flags = at_once && pushed + 1 < train->count ? PSD_TRANSFER_MORE : 0,
         };
 
-        if ((worker->flags & TEAM_BACKWARD) != 0) {
+        if (!at_once) {
             model_await(began_ns, part->ready);
         }
         status = measured_heard(

@@ -308,6 +308,16 @@ typedef void (*psd_done_fn)(psd_op *op, psd_status status, void *user);
 /* The values go into the table's view (psd_view); `values` is NULL. */
 #define PSD_TRANSFER_VIEW 2u
 
+/* Another transfer follows at once. A small one, of 64 KiB at most, may wait for it, so that many
+ * small tensors leave together. They leave with the next transfer that does not say so, when 64 KiB
+ * have gathered, and when anybody waits for an operation or asks whether one has ended. */
+#define PSD_TRANSFER_MORE 4u
+
+/* The library's own thread sends it, at once: the caller neither sends anything nor wakes servers,
+ * which takes longer the more of them sleep. For threads that others wait for, such as one that
+ * launches kernels on a GPU. */
+#define PSD_TRANSFER_BEHIND 8u
+
 struct psd_transfer {
     size_t struct_size;
     uint64_t step;        /* the worker's clock; see psd_push */

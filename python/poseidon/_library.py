@@ -21,7 +21,7 @@ from ._version import __version__
 FOREVER = 2**32 - 1
 UNBOUNDED = 2**32 - 1
 OK, PENDING = 0, 1
-TRANSFER_CHECKED, TRANSFER_VIEW = 1, 2
+TRANSFER_CHECKED, TRANSFER_VIEW, TRANSFER_BEHIND = 1, 2, 8
 PACKAGE = pathlib.Path(__file__).resolve().parent
 NATIVE = PACKAGE / "_native"  # in a wheel: lib/ and bin/
 TREE = PACKAGE.parents[1]  # in a checkout

@@ -17,7 +17,7 @@ from ._context import Context, context as default_context
 from ._errors import InvalidError, MismatchError, StateError
 from ._future import Future
 from ._library import (DIMS_MAX, DTYPES, INITS, NAN_POLICIES, REDUCES, RULES, SCHEDULES,
-                       TRANSFER_CHECKED, TRANSFER_VIEW, UNBOUNDED, USES, RuleArgs, TableArgs,
+                       TRANSFER_BEHIND, TRANSFER_CHECKED, TRANSFER_VIEW, UNBOUNDED, USES, RuleArgs, TableArgs,
                        Transfer, check, library)
 from ._memory import Lent, describe, dtype_name, lend_input, lend_output, numpy_dtype
 
@@ -257,7 +257,8 @@ class Table:
     def transfer(self, gradient_address: int | None, values_address: int | None = None, *,
                  keep: tuple = (), priority: int | None = None, view: bool = False,
                  step: int | None = None, checked: bool = False, first: int = 0, count: int = 0,
-                 timeout_ms: int = 0, result: Any = None, finish: Any = None, reap: bool = True) -> Future:
+                 timeout_ms: int = 0, result: Any = None, finish: Any = None, reap: bool = True,
+                 behind: bool = False) -> Future:
         """The raw call, for frameworks: contiguous memory by address, of the table's type and
         size (or of the range `first`, `count`: multiples of 65,536 elements). A gradient alone is
         a push, values (or view=True) alone a pull, both a push_pull.
@@ -267,6 +268,7 @@ class Table:
         result   what the future returns; finish: called without arguments when the values are there
         reap     false: the caller waits for it at once. Operations before it that ended, and whose futures nobody
                  has, are noticed by others, and the context's own thread is not woken to drive this one
+        behind   the context's own thread sends it: the caller has no time (PSD_TRANSFER_BEHIND)
         """
         handle = self._check()
         gives, takes = gradient_address is not None, values_address is not None or view
@@ -282,7 +284,7 @@ class Table:
             return Future(None, None, what, result=result)
         if reap and self.context._live:
             self.context._reap()
-        flags = (TRANSFER_VIEW if view else 0) | (TRANSFER_CHECKED if checked else 0)
+        flags = (TRANSFER_VIEW if view else 0) | (TRANSFER_CHECKED if checked else 0) | (TRANSFER_BEHIND if behind else 0)
         transfer = Transfer(sizeof(Transfer), step, gradient_address, values_address, first, count,
                             priority or 0, timeout_ms, flags)
         op = c_void_p()

@@ -33,11 +33,10 @@ from ._errors import InvalidError
 from ._jax_checkpoint import Checkpoint  # noqa: F401  (likewise)
 from ._jax_rows import Embedding  # noqa: F401  (likewise)
 from ._memory import dtype_name
+from ._packs import plan as _plan_packs
 
 TIMEOUT_MS = 1_800_000  # for the slowest worker to come to the same place
 _PRIORITY_MAX = 255
-_SMALL_BYTES = 64 << 10  # leaves below this travel together: what a table costs is more than what they do ...
-_PACK_BYTES = 1 << 20  # ... until they are so many bytes
 
 # By context and name: the leaves of a tree, and how they travel. Tables are the context's: they would keep it.
 _trees: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
@@ -48,24 +47,6 @@ class _Pack(NamedTuple):
 
     table: str  # its name
     numbers: list[int]  # of the leaves
-
-
-def _plan(leaves: list[Any]) -> list[list[int]]:
-    """Which leaves travel together: small ones of one type, as every worker finds out by itself."""
-    packs: list[list[int]] = []
-    filling: dict[str, list[int]] = {}
-    filled: dict[str, int] = {}
-    for number, leaf in enumerate(leaves):
-        kind, size = dtype_name(leaf.dtype), leaf.size * leaf.dtype.itemsize
-        if size >= _SMALL_BYTES:
-            packs.append([number])
-            continue
-        if kind not in filling or filled[kind] + size > _PACK_BYTES:
-            filling[kind], filled[kind] = [], 0
-            packs.append(filling[kind])
-        filling[kind].append(number)
-        filled[kind] += size
-    return packs
 
 
 def _open(leaves: list[Any], numbers: list[int], name: str, reduce: str) -> _Pack:
@@ -83,7 +64,9 @@ def _packs(leaves: list[Any], name: str, reduce: str) -> list[_Pack]:
     known = _trees.setdefault(poseidon.context(), {})
     kinds = [f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves]
     if name not in known:
-        known[name] = kinds, [_open(leaves, numbers, name, reduce) for numbers in _plan(leaves)]
+        planned = _plan_packs((number, dtype_name(leaf.dtype), leaf.size * leaf.dtype.itemsize)
+                              for number, leaf in enumerate(leaves))
+        known[name] = kinds, [_open(leaves, numbers, name, reduce) for numbers in planned]
     before, packs = known[name]
     if len(before) != len(kinds):
         raise InvalidError(f"push_pull {name}: the tree has {len(kinds)} leaves now, and had {len(before)}: "

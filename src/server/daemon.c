@@ -47,6 +47,7 @@
 enum {
     WAIT_MS_MAX = 1000,
     FAREWELL_MS = 500, /* for the last frames to leave */
+    LOOKERS_LEAST = 2, /* lanes that may look for work at once; else half of them */
 };
 
 struct process;
@@ -89,6 +90,7 @@ struct process {
     uint32_t lanes;         /* with a place from the start */
     uint32_t threads;       /* ... and those that stand by, which come behind them */
     uint64_t number;        /* drawn at random: which process this is */
+    struct psi_lookers lookers;
     struct lane_budget budget;
     struct psi_resident resident;
     struct lane_thread *lane;
@@ -277,6 +279,7 @@ make_lane(struct process *process, const struct server_options *options, uint32_
     struct psi_loop_config loop_config = {.strangers_max = process->strangers_max,
                                           .lends = options->lends,
                                           .spin_us = options->spin_us,
+                                          .lookers = &process->lookers,
                                           .master_file = options->master_file};
     char master_address[PSI_ADDRESS_BYTES];
     const bool is_standby = index >= options->lanes;
@@ -396,6 +399,7 @@ start_lanes(struct process *process, const struct server_options *options, struc
 
     process->cores = psi_usable_cores();
     process->lanes = options->lanes;
+    process->lookers.most = options->lanes > 2 * LOOKERS_LEAST ? options->lanes / 2 : LOOKERS_LEAST;
     process->budget.max = options->memory_max;
     process->strangers_max = psi_descriptors_for_strangers(descriptors, threads);
     process->segments_max = descriptors / 2 / threads + 1;

@@ -176,7 +176,7 @@ bad_arguments(struct worker *worker)
     CHECK_STATUS(worker, psd_push_pull(table, TRANSFER(0, .gradient = gradient), &op),
                  PSD_ERR_INVALID);
     CHECK_STATUS(worker, psd_push_pull(table, TRANSFER(0, .values = values), &op), PSD_ERR_INVALID);
-    CHECK_STATUS(worker, psd_push(table, TRANSFER(0, .gradient = gradient, .flags = 4), &op),
+    CHECK_STATUS(worker, psd_push(table, TRANSFER(0, .gradient = gradient, .flags = 1u << 31), &op),
                  PSD_ERR_INVALID);
     CHECK_STATUS(worker, psd_push(table, TRANSFER(0, .gradient = gradient, .priority = 256), &op),
                  PSD_ERR_INVALID);

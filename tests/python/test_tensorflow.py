@@ -121,12 +121,11 @@ def test_keras_fit_with_callbacks(job):
 
 
 def test_own_loop_with_a_tape(job):
-    """If this fails, loops with a tape train two models, or open tables for every step."""
+    """If this fails, loops with a tape train two models, open tables for every step, or have a table for each small gradient."""
     done = job(CASES, "own_loop")
     assert done.found(0)["weights"] == done.found(1)["weights"]
     assert done.found(0)["kernel"] == done.found(1)["kernel"]
-    assert done.found(0)["tables"] == ["tensorflow.gradients0.0", "tensorflow.gradients0.1",
-                                       "tensorflow.gradients0.2", "tensorflow.gradients0.3"]
+    assert done.found(0)["tables"] == ["tensorflow.gradients0.0"]
 
 
 # ---- scripts that know nothing of Poseidon

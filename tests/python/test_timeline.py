@@ -110,7 +110,7 @@ def test_gradients_of_a_keras_model_are_in_the_timeline(traced):
                 time.sleep(0.05)  # as if it read a batch: steps are told while somebody watches
 
         psd.init()
-        layers = [keras.layers.Dense(8) for _ in range(17)]  # more variables than there are names for marks
+        layers = [keras.layers.Dense(128) for _ in range(27)]  # more gradients that leave by themselves than there are names for marks
         model = keras.Sequential([keras.layers.Dense(500, activation="relu"), keras.layers.Dense(500), *layers, keras.layers.Dense(1)])
         model.compile(psd.DistributedOptimizer(keras.optimizers.SGD(0.01)), "mse")
         random = np.random.default_rng(1)
@@ -132,11 +132,11 @@ def test_a_tape_without_a_graph_is_in_the_timeline(traced):
         import tensorflow as tf
 
         psd.init()
-        weights = [tf.Variable(tf.ones((64, 64))), tf.Variable(tf.ones((64, 1)))]
+        weights = [tf.Variable(tf.ones((128, 128))), tf.Variable(tf.ones((128, 1)))]  # the first one leaves by itself
         for _ in range(40):
             time.sleep(0.05)  # as if it read a batch: steps are told while somebody watches
             with psd.DistributedGradientTape(tf.GradientTape()) as tape:
-                loss = tf.reduce_mean(tf.random.normal((16, 64)) @ weights[0] @ weights[1])
+                loss = tf.reduce_mean(tf.random.normal((16, 128)) @ weights[0] @ weights[1])
             for weight, gradient in zip(weights, tape.gradient(loss, weights)):
                 weight.assign_sub(0.01 * gradient)
         """, "backward", framework="tensorflow")

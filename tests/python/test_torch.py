@@ -500,6 +500,16 @@ def test_overhead_is_measured(tmp_path):
     assert json.loads((tmp_path / "line").read_text())["name"] == "torch_overhead"
 
 
+def test_gradients_of_a_bucket_are_copied_by_one_call(job):
+    """If this fails, every parameter costs a call in the middle of backward, where it is dearest; or a hook of the program's
+    that takes a gradient away makes ranks part."""
+    zero, one = job("few_calls")
+    assert len(one["calls"]) == 1 and one["calls"][0] == 24
+    assert zero["calls"] == [23]
+    for mine, others in zip(zero["gradients"], one["gradients"]):
+        assert torch.equal(mine, others)
+
+
 @pytest.mark.parametrize("frames,part", [
     (["at::native::mm (/x/libtorch_cpu.so)", "PyEval (/x/python3)"], None),
     (["__memmove_avx (/x/libc.so.6)", "at::native::cat (/x/libtorch_cpu.so)"], None),
@@ -507,6 +517,7 @@ def test_overhead_is_measured(tmp_path):
     (["kernel (/x/libtorch_cpu.so)", "at::_ops::copy_::call (/x/libtorch_cpu.so)",
       "torch::autograd::PyFunctionTensorPostAccGradHooks (/x/libtorch_python.so)"], 0),
     (["PyEval (/x/python3)", "torch::autograd::PyFunctionTensorPostAccGradHooks (/x/libtorch_python.so)"], 1),
+    (["PyEval (/x/python3)", "torch::autograd::GraphTask::exec_post_processing() (/x/libtorch_cpu.so)"], 1),
     (["epoll_wait (/x/libc.so.6)", "psi_loop_wait (/x/libpsd.so.0.1.0)",
       "torch::autograd::PyFunctionTensorPostAccGradHooks (/x/libtorch_python.so)"], 2),
 ])

@@ -279,6 +279,29 @@ class Words(nn.Module):
         return self.out(self.table(words).mean(1))
 
 
+def few_calls():
+    """How many calls copy gradients in a step of many parameters, and what gradients a rank has whose own hook takes one
+    away before it has left."""
+    hub = psd()
+    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(12)))
+    wrapped = hub.DataParallel(model)
+    calls, copy = [], torch._foreach_copy_
+
+    def counted(*words):
+        calls.append(len(words[0]))
+        return copy(*words)
+
+    torch._foreach_copy_ = counted
+    kept = model[3].weight
+    if hub.rank() == 0:
+        kept.register_post_accumulate_grad_hook(lambda parameter: setattr(parameter, "grad", None))
+    for step in range(3):
+        model.zero_grad()
+        calls.clear()
+        wrapped(torch.full((2, 8), 1.0 + hub.rank() + step)).square().sum().backward()
+    save(hub.rank(), {"calls": list(calls), "gradients": [parameter.grad for parameter in model.parameters()]})
+
+
 def words(step, rank):
     generator = torch.Generator().manual_seed(1000 * step + rank)
     return (torch.randint(0, 50, (8, 3), generator=generator),

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients of one step, averaged over all workers.
 
-Each gradient has a table of its own and leaves as soon as it is computed. First layers have the
-highest priority: the next forward pass needs them first."""
+Small gradients of one type share a table and leave as one, when the last of them is computed; each of the
+others has a table of its own. First layers have the highest priority: the next forward pass needs them
+first."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import tensorflow as tf
 
 import poseidon
 
-from .. import _elastic
+from .. import _elastic, _packs
 from . import elastic_ops, ops
 
 PRIORITY_MAX = 255
@@ -41,8 +42,13 @@ class Averager:
             self._name = ops._tables.next_name("tensorflow.gradients")
         share = None if self.share is None else self._mean_share()
         shapes = [each.shape for each in variables] or [None] * len(gradients)
-        return [None if gradient is None else self._scaled(gradient, number, share, shape)
-                for number, (gradient, shape) in enumerate(zip(gradients, shapes))]
+        dense = {number: _dense(gradient, shape) for number, (gradient, shape) in enumerate(zip(gradients, shapes))
+                 if gradient is not None}
+        means: list[Any] = [None] * len(gradients)
+        for numbers in _packs.plan((number, each.dtype.name, _bytes_of(each)) for number, each in dense.items()):
+            for number, mean in zip(numbers, self._together([dense[number] for number in numbers], numbers[0], share)):
+                means[number] = mean
+        return means
 
     def mark_backward(self, begin_ns: int, end_ns: int) -> None:
         """What computed the gradients that will be averaged next, for psd_run trace. In graphs they mark themselves."""
@@ -64,13 +70,30 @@ class Averager:
     def _average(self, tensor: tf.Tensor, name: Any, priority: int) -> tf.Tensor:
         return ops.average_gradient(tensor, str(self._name), str(name), priority, self._timeout_ms)
 
-    def _scaled(self, gradient: Any, number: int, share: Any, shape: Any) -> tf.Tensor:
+    def _together(self, gradients: list[tf.Tensor], number: int, share: Any) -> list[tf.Tensor]:
+        """The means of those that share a table."""
+        if len(gradients) == 1:
+            return [self._scaled(gradients[0], number, share)]
+        flat = tf.concat([tf.reshape(each, [-1]) for each in gradients], 0)
+        parts = tf.split(self._scaled(flat, number, share), [each.shape.num_elements() for each in gradients])
+        return [tf.reshape(part, each.shape) for part, each in zip(parts, gradients)]
+
+    def _scaled(self, dense: tf.Tensor, number: int, share: Any) -> tf.Tensor:
         """Where workers have different numbers of samples, each gradient counts by them."""
-        dense = tf.convert_to_tensor(gradient)  # rows of embeddings become the whole
-        if shape is not None and not dense.shape.is_fully_defined():
-            dense = tf.ensure_shape(dense, shape)
         if share is None:
             return self._average(dense, number, max(1, PRIORITY_MAX - number))
         mine = tf.cast(self.share, dense.dtype)
         return self._average(dense * mine, number, max(1, PRIORITY_MAX - number)) \
             / tf.cast(share, dense.dtype)
+
+
+def _dense(gradient: Any, shape: Any) -> tf.Tensor:
+    """Rows of embeddings become the whole."""
+    dense = tf.convert_to_tensor(gradient)
+    return dense if shape is None or dense.shape.is_fully_defined() else tf.ensure_shape(dense, shape)
+
+
+def _bytes_of(tensor: tf.Tensor) -> int:
+    """As large as can be, where its shape is not known: it is refused by itself, by name."""
+    count = tensor.shape.num_elements()
+    return _packs.PACK_BYTES if count is None else count * tensor.dtype.size

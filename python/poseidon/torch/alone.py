@@ -8,19 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from .buckets import Bucket, Slot
+from .buckets import Bucket
 from .engine import Engine
 
 
 class AloneEngine(Engine):
     """Nothing travels, and no gradient is looked at. An engine becomes one when it plans its buckets; rounds are those of
     steps from then on."""
-
-    def _place(self, slot: Slot) -> None:
-        """It is in its place."""
-
-    def _place_whatever(self, slot: Slot) -> None:
-        """What there is not is not there."""
 
     def _push(self, bucket: Bucket) -> None:
         """It is back at once."""

@@ -40,7 +40,7 @@ class Slot:
     given: torch.Tensor | None = None  # sparse: the gradient that the last round has left
     rows: torch.Tensor | None = None  # sparse: which rows were touched
     flag: int = -1  # index of its flag in the bucket's marks
-    ready: bool = False  # its gradient of this round is in place
+    ready: bool = False  # its gradient of this round is there
     used: bool = False  # this rank has a gradient for it in this round
 
 
@@ -55,8 +55,7 @@ class Bucket:
         # How its elements travel: as they are, or as what takes less.
         self.wire = wire if wire is not None and wire.itemsize < self.dtype.itemsize else self.dtype
         self.device = slots[0].parameter.device
-        self.missing = len(slots)  # slots whose gradient of this round is not in place yet
-        self.unplaced: dict[Slot, torch.Tensor] = {}  # on a device: gradients that are copied when it leaves
+        self.missing = len(slots)  # slots whose gradient of this round is not there yet
         self.offsets, gradients = _offsets(self.slots, self.dtype.itemsize)
         self.rows_begin = gradients
         rows = sum(slot.parameter.shape[0] for slot in self.slots if slot.sparse)

@@ -32,7 +32,7 @@ from .landing import Landing
 from .memory import HostMemory
 from .pinned import pin
 
-PART = 64 * CHUNK  # elements that travel by themselves
+PART = 96 * CHUNK  # elements that travel by themselves, at most
 _SPIN_S = 0.0002  # so long a wait for the device looks again and again ...
 _PAUSE_S = 0.00005  # ... and then that often, for servers on the same cores
 _SOON_S = 0.1
@@ -65,8 +65,9 @@ class CudaMemory:
         landing = self.landings[bucket]
         landing.begin_step()
         bucket.behind_on_host = landing.means[bucket.marks_begin:bucket.marks_end]
-        parts = [Part(self, bucket, step, first, min(first + PART, bucket.marks_end))
-                 for first in range(0, bucket.marks_end, PART)]
+        size = part_of(bucket.marks_end)
+        parts = [Part(self, bucket, step, first, min(first + size, bucket.marks_end))
+                 for first in range(0, bucket.marks_end, size)]
         with torch.cuda.stream(self.down):
             self.down.wait_event(written)
             for part in parts:
@@ -175,7 +176,7 @@ class Part:
         is_last = self.end == self.bucket.marks_end
         count = (self.bucket.elements if is_last else self.end) - self.first
         try:
-            transfer = self.memory.host.push_pull_part(self.bucket, self.step, self.first, count, reap=False,
+            transfer = self.memory.host.push_pull_part(self.bucket, self.step, self.first, count, behind=True,
                                                        view=self.landing.in_view)
         except Exception as error:  # pylint: disable=broad-exception-caught
             self.error = error  # raised where somebody waits for it
@@ -230,6 +231,12 @@ class Journey:
         self.memory.send_all(timeout)
         for part in self.parts:
             part.result(timeout)
+
+
+def part_of(elements: int) -> int:
+    """Of each of the parts of so many elements, which are whole chunks and about equal."""
+    count = -(-elements // PART)
+    return -(-elements // (count * CHUNK)) * CHUNK
 
 
 def _pause(since: float, deadline: float) -> bool:

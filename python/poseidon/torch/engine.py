@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients leave while backward still runs, and come back as their mean.
 
-An engine is attached to parameters. A hook on each (register_post_accumulate_grad_hook) copies its
-gradient into a bucket, memory that servers on this machine read where it is, and makes
-parameter.grad a view of it; a full bucket leaves as one push_pull, whose answer, the mean, is
-written over what was sent. That copy is the only pass over a gradient on this side, and there is
-none when parameter.grad is that view already (gradients that accumulate, zero_grad(set_to_none=
-False)).
+An engine is attached to parameters. A hook on each (register_post_accumulate_grad_hook) counts those
+of a bucket that have their gradient. The last one copies all of them into the bucket, memory that
+servers on this machine read where it is, and makes each parameter.grad a view of it. The bucket leaves
+as one push_pull, whose answer, the mean, is written over what was sent. That copy is the only pass over
+a gradient on this side, and there is none when parameter.grad is that view already (gradients that
+accumulate, zero_grad(set_to_none=False)). All other hooks do next to nothing, because they are called
+between the operations of backward, in caches that these have filled.
 
 A *round* is one synchronizing backward: in it every bucket is pushed once, by every rank, whatever
 that rank's loss depended on. So ranks agree on the number of transfers without talking about it. What
@@ -142,7 +143,7 @@ class Engine:
         self._task = -1  # the backward that the last gradient came from
         self._times = hooks.Times(self.context)
         self._by_parameter = {id(slot.parameter): slot for slot in self.slots}
-        self._handles = [slot.parameter.register_post_accumulate_grad_hook(self._on_gradient)
+        self._handles = [slot.parameter.register_post_accumulate_grad_hook(self._on_gradient(slot))
                          for slot in self.slots]
         if wait == "step":
             self._handles += [slot.parameter.register_hook(self._before_accumulation(slot))
@@ -182,32 +183,40 @@ class Engine:
 
     # ---- during backward
 
-    def _on_gradient(self, parameter: torch.Tensor) -> None:
-        task = torch._C._current_graph_task_id()
-        if task != self._task:
-            self._task = task
-            self._begin_backward()
-        if not self._open:
-            return
-        slot = self._by_parameter[id(parameter)]
-        if not self._planned:
-            self._order.append(slot)
-            return
-        bucket = slot.bucket
-        if bucket.future is not None:
-            raise poseidon.StateError(
-                f"the gradient of {slot.name} was added to after it had left: a parameter is used "
-                "inside and outside of a reentrant checkpoint (use torch.utils.checkpoint with "
-                "use_reentrant=False), or the backward before this one failed")
-        if not slot.ready:
+    def _on_gradient(self, slot: Slot) -> Callable[[torch.Tensor], None]:
+        current_task = torch._C._current_graph_task_id
+
+        def count(_parameter: torch.Tensor) -> None:
+            task = current_task()
+            if task != self._task:
+                self._task = task
+                self._begin_backward()
+            if not self._open:
+                return
+            if not self._planned:
+                self._order.append(slot)
+                return
+            bucket = slot.bucket
+            if bucket.future is not None:
+                raise poseidon.StateError(
+                    f"the gradient of {slot.name} was added to after it had left: a parameter is used "
+                    "inside and outside of a reentrant checkpoint (use torch.utils.checkpoint with "
+                    "use_reentrant=False), or the backward before this one failed")
+            if slot.ready:
+                return
             slot.ready = True
             bucket.missing -= 1
-        self._place(slot)
-        if bucket.missing == 0:
-            self._times.ready(bucket.name)
-            self._push(bucket)
-            if self._unsent > 0 and bucket.memory is not None:
-                bucket.memory.meanwhile()
+            if bucket.missing == 0:
+                self._leave(bucket)
+
+        return count
+
+    def _leave(self, bucket: Bucket) -> None:
+        """All gradients of the bucket are there, and backward goes on."""
+        self._times.ready(bucket.name)
+        self._push(bucket)
+        if self._unsent > 0 and bucket.memory is not None:
+            bucket.memory.meanwhile()
 
     def _begin_backward(self) -> None:
         if not self._synchronizing:
@@ -241,33 +250,40 @@ class Engine:
 
         return wait_until_back
 
-    def _place(self, slot: Slot) -> None:
-        """The gradient is in the bucket, and parameter.grad is there, too."""
-        gradient = slot.parameter.grad
-        if gradient is slot.view:
+    def _fill(self, bucket: Bucket) -> None:
+        """The gradients are in the bucket, all copied by one call, and parameter.grad is there, too."""
+        slots, gradients = [], []
+        for slot in bucket.slots:
+            gradient = slot.parameter.grad
+            slot.used = gradient is not None
+            if not slot.used:
+                self._place_nothing(slot)
+                continue
+            if gradient is slot.view:
+                continue
+            if gradient.requires_grad:
+                gradient = gradient.detach()
+            if slot.sparse:
+                self._place_rows(slot, gradient)
+                continue
+            self._part_from_kept(slot)
+            slots.append(slot)
+            gradients.append(gradient.to_dense() if gradient.is_sparse else gradient)
+        if not slots:
             return
-        if gradient.requires_grad:
-            gradient = gradient.detach()
-        if slot.sparse:
-            self._place_rows(slot, gradient)
-            return
-        if gradient.is_sparse:
-            gradient = gradient.to_dense()
-        if slot.bucket.device.type == "cuda":
-            slot.bucket.unplaced[slot] = gradient
+        torch._foreach_copy_([slot.view for slot in slots], gradients)
+        for slot in slots:
+            slot.parameter.grad = slot.view
+
+    def _place_nothing(self, slot: Slot) -> None:
+        """There is no gradient."""
+        if slot.by_rows:
+            slot.bucket.take(None)
             return
         self._part_from_kept(slot)
-        slot.view.copy_(gradient)
-        slot.parameter.grad = slot.view
-
-    def _place_together(self, bucket: Bucket) -> None:
-        """Launching a copy takes longer than a device needs for it: all gradients of a bucket are copied by one."""
-        unplaced, bucket.unplaced = bucket.unplaced, {}
-        for slot in unplaced:
-            self._part_from_kept(slot)
-        torch._foreach_copy_([slot.view for slot in unplaced], list(unplaced.values()))
-        for slot in unplaced:
-            slot.parameter.grad = slot.view
+        slot.view.zero_()
+        if slot.rows is not None:
+            slot.rows.zero_()
 
     @staticmethod
     def _part_from_kept(slot: Slot) -> None:
@@ -294,11 +310,9 @@ class Engine:
             slot.rows.fill_(1)
 
     def _push(self, bucket: Bucket) -> None:
-        if bucket.unplaced:
-            self._place_together(bucket)
+        self._fill(bucket)
         bucket.behind.copy_(bucket.to_write)
         for slot in bucket.slots:
-            slot.used = slot.parameter.grad is not None
             if not slot.used:
                 bucket.marks[slot.flag] = 0
         if self._joined:
@@ -315,8 +329,6 @@ class Engine:
             self._plan()
         for bucket in self.buckets:
             if bucket.future is None:
-                for slot in bucket.slots:
-                    self._place_whatever(slot)
                 self._push(bucket)
         self._pushed_all = True
         for companion in self.companions:
@@ -329,20 +341,6 @@ class Engine:
             memory.hand_over()
         for slot in self.slots:
             slot.parameter.grad = None  # it is under way: nobody may read or write it
-
-    def _place_whatever(self, slot: Slot) -> None:
-        if slot.ready:
-            return
-        if slot.parameter.grad is not None:
-            self._place(slot)
-            return
-        if slot.by_rows:
-            slot.bucket.take(None)
-            return
-        self._part_from_kept(slot)
-        slot.view.zero_()
-        if slot.rows is not None:
-            slot.rows.zero_()
 
     def synchronize(self) -> None:
         """Waits until the gradients are the means of all ranks."""

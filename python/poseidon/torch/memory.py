@@ -47,13 +47,14 @@ class HostMemory:
     def push_pull(self, bucket: Bucket) -> Any:
         return self.push_pull_part(bucket, None, 0, bucket.elements)
 
-    def push_pull_part(self, bucket: Bucket, step: int | None, first: int, count: int, reap: bool = True,
+    def push_pull_part(self, bucket: Bucket, step: int | None, first: int, count: int, behind: bool = False,
                        view: bool = False) -> Any:
-        """first: a multiple of the elements of a chunk; view: the means come into the table's view, not back here."""
+        """first: a multiple of the elements of a chunk; behind: this thread has no time; view: the means come into the table's
+        view, not back here."""
         address = bucket.host.data_ptr() + first * bucket.wire.itemsize
         return bucket.table.transfer(address, None if view else address, view=view, keep=(self.region,),
                                      priority=bucket.priority, step=step, first=first, count=count,
-                                     timeout_ms=FOREVER, reap=reap)
+                                     timeout_ms=FOREVER, reap=not behind, behind=behind)
 
     def meanwhile(self) -> None:
         poseidon.context()._reap()  # its thread drives this one while backward goes on

@@ -114,11 +114,16 @@ class ServerEngine(Engine):
 
         return refuse_a_second
 
-    def _place(self, slot: Slot) -> None:
-        gradient = slot.parameter.grad.detach()
-        slot.view.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+    def _fill(self, bucket: Bucket) -> None:
+        for slot in bucket.slots:
+            if slot.parameter.grad is None:
+                self._place_nothing(slot)
+                continue
+            gradient = slot.parameter.grad.detach()
+            slot.view.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
 
     def _push(self, bucket: Bucket) -> None:
+        self._fill(bucket)
         bucket.future = bucket.table.transfer(
             bucket.host.data_ptr(), bucket.values.data_ptr(),
             keep=(self.memory.region, bucket.values), priority=bucket.priority,

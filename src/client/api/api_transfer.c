@@ -15,6 +15,9 @@
 /* What every version of the struct has. */
 enum { TRANSFER_LEAST = offsetof(struct psd_transfer, first) };
 
+/* So many bytes of transfers at most wait for others that follow. */
+enum { MORE_BYTES = 64 << 10 };
+
 static psd_status
 check_pointers(const struct psd_table *table, const struct psd_transfer *transfer, uint8_t type,
                struct psd_error *err)
@@ -32,7 +35,8 @@ check_pointers(const struct psd_table *table, const struct psd_transfer *transfe
         return psi_fail(err, PSD_ERR_INVALID,
                         "pull table %s: give either values or PSD_TRANSFER_VIEW", table->spec.name);
     }
-    if ((transfer->flags & ~(PSD_TRANSFER_CHECKED | PSD_TRANSFER_VIEW)) != 0) {
+    if ((transfer->flags & ~(PSD_TRANSFER_CHECKED | PSD_TRANSFER_VIEW | PSD_TRANSFER_MORE |
+                             PSD_TRANSFER_BEHIND)) != 0) {
         return psi_fail(err, PSD_ERR_INVALID, "table %s: unknown flags 0x%x", table->spec.name,
                         transfer->flags);
     }
@@ -125,6 +129,21 @@ send_locked(psd_context *context, const psd_op *op, uint64_t encode_ns)
     }
 }
 
+/* It is queued. Who sends it: this thread, with others that follow, or the context's own. */
+static void
+let_go_locked(psd_context *context, const psd_op *op, uint32_t flags, uint64_t encode_ns)
+{
+    const uint64_t bytes = op->transfer.count * (uint64_t)op->table->element_bytes;
+
+    if ((flags & PSD_TRANSFER_BEHIND) != 0) {
+        psi_context_leave_to_thread_locked(context, bytes);
+    } else if ((flags & PSD_TRANSFER_MORE) != 0 && context->held_bytes + bytes <= MORE_BYTES) {
+        context->held_bytes += bytes;
+    } else {
+        send_locked(context, op, encode_ns);
+    }
+}
+
 static psd_status
 submit(psd_table *table, const struct psd_transfer *given, uint8_t type, psd_op **op_p)
 {
@@ -182,7 +201,7 @@ submit(psd_table *table, const struct psd_transfer *given, uint8_t type, psd_op 
     if (status == PSD_OK) {
         psi_context_adopt_locked(context, op);
         *op_p = op;
-        send_locked(context, op, encode_ns);
+        let_go_locked(context, op, args.flags, encode_ns);
     }
     pthread_mutex_unlock(&context->lock);
     return status;

@@ -225,16 +225,32 @@ others_tick_locked(psd_context *context)
     psi_step_clock_sleeps(&context->client->steps, false);
 }
 
+/* What is said until the end leaves together, as far as it is small, and wakes nobody before. */
+static inline void
+begin_to_say_locked(psd_context *context)
+{
+    context->held_bytes = 0;
+    psi_loop_hold_bells(context->loop);
+    psi_loop_cork(context->loop);
+}
+
+static inline void
+end_saying_locked(psd_context *context)
+{
+    psi_loop_uncork(context->loop);
+    psi_loop_ring_bells(context->loop);
+}
+
 static inline void
 settle_locked(psd_context *context)
 {
-    psi_loop_hold_bells(context->loop);
+    begin_to_say_locked(context);
     if (PSI_COUNTS && context->waiter.taken) {
         others_tick_locked(context);
     } else {
         psi_client_tick(context->client);
     }
-    psi_loop_ring_bells(context->loop);
+    end_saying_locked(context);
     tell_locked(context);
 }
 
@@ -247,10 +263,24 @@ psi_context_settle_locked(psd_context *context)
 void
 psi_context_send_locked(psd_context *context)
 {
-    psi_loop_hold_bells(context->loop);
+    begin_to_say_locked(context);
     psi_client_send(context->client);
-    psi_loop_ring_bells(context->loop);
+    end_saying_locked(context);
     tell_locked(context);
+}
+
+/* Whoever is on the loop comes back, and sends it; if nobody is, the thread is about to look for it. */
+void
+psi_context_leave_to_thread_locked(psd_context *context, uint64_t bytes)
+{
+    const bool is_first = context->held_bytes == 0;
+
+    context->held_bytes += bytes;
+    if (is_first && (context->driver.taken || context->waiter.taken)) {
+        psi_loop_wake(context->loop);
+    } else if (is_first) {
+        pthread_cond_signal(&context->thread_turn);
+    }
 }
 
 /* When the core, the loop or the caller wants to look again; at the latest after WAIT_MS_MAX. */
@@ -287,6 +317,8 @@ psi_context_drive_locked(psd_context *context, uint64_t deadline_ns, struct psi_
     const uint64_t until_ns = look_again_ns(context, now_ns, deadline_ns);
     const uint64_t wait_ns = until_ns > now_ns ? until_ns - now_ns : 0;
     const bool copies = context->client->lone != NULL;
+    const bool behind = seat == &context->driver && !context->has_cores; /* behind the program */
+    const int wait_ms = (int)((wait_ns + MS_NS - 1) / MS_NS);
     psd_status status;
 
     seat->taken = true;
@@ -296,8 +328,8 @@ psi_context_drive_locked(psd_context *context, uint64_t deadline_ns, struct psi_
         psi_step_clock_sleep(&context->client->steps, now_ns);
     }
     pthread_mutex_unlock(&context->lock);
-    status = psi_loop_wait(context->loop, (int)((wait_ns + MS_NS - 1) / MS_NS), &seat->ready,
-                           &seat->err);
+    status = behind ? psi_loop_sleep(context->loop, wait_ms, &seat->ready, &seat->err)
+                    : psi_loop_wait(context->loop, wait_ms, &seat->ready, &seat->err);
     if (copies) {
         let_others_in(context);
     }
@@ -348,6 +380,16 @@ has_passed(psd_context *context, uint64_t deadline_ns)
     return deadline_ns != UINT64_MAX && psi_now_ns(psi_loop_env(context->loop)) >= deadline_ns;
 }
 
+/* Who waits does not wait for what would follow. */
+static void
+enter_locked(psd_context *context)
+{
+    context->waiters++;
+    if (context->held_bytes > 0) {
+        psi_context_send_locked(context);
+    }
+}
+
 static void
 leave_locked(psd_context *context)
 {
@@ -361,7 +403,7 @@ leave_locked(psd_context *context)
 psd_status
 psi_context_wait_locked(psd_context *context, const psd_op *op, uint64_t deadline_ns)
 {
-    context->waiters++;
+    enter_locked(context);
     while (!psi_op_ended(op) && !has_passed(context, deadline_ns)) {
         wait_turn_locked(context, deadline_ns);
     }
@@ -373,7 +415,7 @@ void
 psi_context_wait_news_locked(psd_context *context, const psd_op *op, uint64_t seen,
                              uint64_t deadline_ns)
 {
-    context->waiters++;
+    enter_locked(context);
     while (!psi_op_ended(op) && psi_op_value(op) == seen && !has_passed(context, deadline_ns)) {
         wait_turn_locked(context, deadline_ns);
     }
@@ -383,7 +425,7 @@ psi_context_wait_news_locked(psd_context *context, const psd_op *op, uint64_t se
 psd_status
 psi_context_wait_any_locked(psd_context *context, uint64_t deadline_ns)
 {
-    context->waiters++;
+    enter_locked(context);
     while (context->any == NULL && psi_client_state(context->client) == PSI_CLIENT_RUNNING &&
            !has_passed(context, deadline_ns)) {
         wait_turn_locked(context, deadline_ns);
@@ -395,7 +437,7 @@ psi_context_wait_any_locked(psd_context *context, uint64_t deadline_ns)
 void
 psi_context_wait_roster_locked(psd_context *context, uint64_t deadline_ns)
 {
-    context->waiters++;
+    enter_locked(context);
     while (!psi_client_knows_roster(context->client) &&
            psi_client_state(context->client) == PSI_CLIENT_RUNNING &&
            !has_passed(context, deadline_ns)) {
@@ -410,7 +452,7 @@ psi_context_drain_locked(psd_context *context, struct psd_error *err)
     struct psd_error failure = {.status = PSD_OK};
 
     context->failure = &failure;
-    context->waiters++;
+    enter_locked(context);
     while (psi_client_pending(context->client) > 0 || context->callbacks > 0) {
         wait_turn_locked(context, UINT64_MAX);
     }

@@ -37,6 +37,7 @@ struct psd_context {
     char *master_file; /* owned; NULL: nobody says where the master is */
     struct psi_loop *loop;
     struct psi_client *client; /* guarded by lock */
+    bool has_cores;            /* immutable: more than this program computes on */
     struct psi_crew *crew;     /* owned, immutable: helps with large tensors; NULL: nobody does */
 
     pthread_mutex_t lock;
@@ -52,6 +53,7 @@ struct psd_context {
     struct psi_seat driver;   /* the context's own thread is */
     unsigned callbacks;       /* guarded by lock: running now, without it */
     uint64_t thread_until_ns; /* guarded by lock: when the thread looks at the deadlines again */
+    uint64_t held_bytes;      /* guarded by lock: of transfers that are queued, and not sent yet */
 
     struct psi_region *regions; /* guarded by lock: of psd_alloc */
 
@@ -95,6 +97,9 @@ void psi_context_settle_locked(psd_context *context);
 
 /* The same after a transfer was queued, without a look at the clock. */
 void psi_context_send_locked(psd_context *context);
+
+/* The context's thread does that, or whoever waits: so many bytes more were queued. */
+void psi_context_leave_to_thread_locked(psd_context *context, uint64_t bytes);
 
 /* Drives until the operation ended, or until deadline_ns (monotonic). With the lock held. */
 psd_status psi_context_wait_locked(psd_context *context, const psd_op *op, uint64_t deadline_ns);

@@ -181,9 +181,10 @@ find_master_file(const struct psi_client_config *config)
 static void
 gather_crew(psd_context *context, const struct psi_client_config *config)
 {
-    const uint32_t threads = config->copy_threads != 0
-                                 ? config->copy_threads
-                                 : psi_spare_threads(psi_client_workers_here(context->client));
+    const uint32_t spare = psi_spare_threads(psi_client_workers_here(context->client));
+    const uint32_t threads = config->copy_threads != 0 ? config->copy_threads : spare;
+
+    context->has_cores = spare > 1;
 
     if (threads > 1) {
         context->crew = psi_crew_create(threads, config->spin_us);

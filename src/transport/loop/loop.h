@@ -29,6 +29,10 @@ struct psi_env *psi_loop_env(struct psi_loop *loop);
 psd_status psi_loop_wait(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *ready,
                          struct psd_error *err);
 
+/* The same for a thread that works behind others, which want its core: it never looks before it sleeps. */
+psd_status psi_loop_sleep(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *ready,
+                          struct psd_error *err);
+
 /* Handles them, and what the loop itself has due (auth deadlines, lingering closes). One thread at
  * a time. */
 void psi_loop_dispatch(struct psi_loop *loop, const struct psi_loop_ready *ready);
@@ -54,6 +58,12 @@ void psi_loop_ring_bells(struct psi_loop *loop);
 
 /* Whether it looks for what comes next (spin_us) before it sleeps; at first it does. The owner only. */
 void psi_loop_look_first(struct psi_loop *loop, bool looks);
+
+/* From now on small frames behind the first one to each peer wait, and leave in one call when
+ * uncork() is called, or enough have gathered. For peers that do not share memory with us. The owner
+ * only; does not nest. */
+void psi_loop_cork(struct psi_loop *loop);
+void psi_loop_uncork(struct psi_loop *loop);
 
 /* From now on large copies to and from peers on this host are made with this crew's help. It outlives
  * the loop's connections. The owner only. */

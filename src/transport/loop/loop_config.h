@@ -10,6 +10,13 @@
 
 enum { PSI_LOOP_EVENTS = 64 };
 
+/* Loops of one process that look before they sleep: each takes a core from whoever would compute on it.
+ * Thread: atomic; most is immutable. */
+struct psi_lookers {
+    _Atomic uint32_t now;
+    uint32_t most;
+};
+
 struct psi_loop_config {
     const struct psi_auth_ops *auth; /* (optional) */
     void *credentials;
@@ -21,6 +28,7 @@ struct psi_loop_config {
     uint32_t stranger_ms;        /* ... and how long it may take in all until then; 0: 5000 */
     bool lends;                  /* shares memory with peers on this host: asks for it, offers it */
     uint32_t spin_us;            /* how long to look before sleeping; 0: not at all */
+    struct psi_lookers *lookers; /* (optional) look no more at once; outlives the loop */
     uint32_t give_up_ms; /* how long a peer's kernel may acknowledge nothing; 0: 2000. More for who
                             judges silence by itself */
     uint32_t auth_ms;    /* connecting: until it is open, authentication included; 0: 5000 */

@@ -127,7 +127,7 @@ struct psi_loop {
     bool holds_bells;                       /* psi_loop_hold_bells() */
     bool owes_bells;                        /* and a connection may have one to ring */
 
-    bool corked;        /* frames behind the first to a peer may wait (stream/stream_cork.c) ... */
+    bool corked;        /* frames behind the first to a peer may wait (psi_loop_cork()) ... */
     uint64_t cork_turn; /* ... until this turn is over */
     struct psi_stream_list corked_streams; /* that have some */
 

@@ -3,8 +3,10 @@
  *
  * To be woken costs a sleeper tens of microseconds, so a thread looks first: at the rings of its
  * neighbours and at the epoll set, giving its core to whoever else is ready to run. It sleeps at
- * once when a neighbour is at work on its core; when its owner knows that nothing comes soon; or when looking has
- * not paid several times in a row, until it is woken so soon that it would have paid.
+ * once when a neighbour is at work on its core; when its owner knows that nothing comes soon; when looking has
+ * not paid several times in a row, until it is woken so soon that it would have paid; or when enough loops of its
+ * process look already (psi_lookers). A thread that works behind others, on cores that these want, does not look
+ * at all (psi_loop_sleep()).
  *
  * A neighbour that writes into a ring wakes us only if we say that we sleep (bell). We say so first
  * and then look once more; it writes first and then looks whether we sleep: one of the two notices.
@@ -286,27 +288,22 @@ look(const struct psi_loop *loop, uint64_t spin_ns, struct psi_loop_ready *ready
 
 /* ---- Sleeping ---- */
 
-static psd_status
-sleep_and_learn(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *ready,
-                struct psd_error *err)
+psd_status
+psi_loop_sleep(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *ready,
+               struct psd_error *err)
 {
     struct psi_bell *bell = bell_of(loop);
-    const uint64_t spin_ns = loop->config.spin_us * UINT64_C(1000);
-    uint64_t began_ns;
     psd_status status = PSD_OK;
     bool ring_ready;
 
+    ready->count = 0;
     psi_bell_lie_down(bell);
     atomic_fetch_add(&loop->lookers, 1);
     ring_ready = any_ring_ready(loop);
     atomic_fetch_sub(&loop->lookers, 1);
     if (!ring_ready) {
         say(&bell->busy_core, 0);
-        began_ns = spin_ns > 0 ? psi_monotonic_ns() : 0;
         status = ask_epoll(loop, timeout_ms, ready, err);
-        if (ready->count > 0 && spin_ns > 0 && psi_monotonic_ns() - began_ns < spin_ns) {
-            atomic_store_explicit(&loop->misses, 0, memory_order_relaxed);
-        }
     }
     psi_bell_get_up(bell);
     psi_loop_say_core(loop);
@@ -319,22 +316,61 @@ psi_loop_look_first(struct psi_loop *loop, bool looks)
     loop->sleeps_at_once = !looks;
 }
 
+/* Who is woken at once should have looked. */
+static psd_status
+sleep_and_learn(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *ready,
+                struct psd_error *err)
+{
+    const uint64_t spin_ns = loop->config.spin_us * UINT64_C(1000);
+    const uint64_t began_ns = spin_ns > 0 ? psi_monotonic_ns() : 0;
+    const psd_status status = psi_loop_sleep(loop, timeout_ms, ready, err);
+
+    if (ready->count > 0 && spin_ns > 0 && psi_monotonic_ns() - began_ns < spin_ns) {
+        atomic_store_explicit(&loop->misses, 0, memory_order_relaxed);
+    }
+    return status;
+}
+
+/* Looking may pay, and not too many do it. True: end_looking() follows. */
+static bool
+begin_looking(struct psi_loop *loop)
+{
+    struct psi_lookers *lookers = loop->config.lookers;
+
+    if (loop->config.spin_us == 0 || loop->sleeps_at_once ||
+        atomic_load_explicit(&loop->misses, memory_order_relaxed) >= MISSES_MAX) {
+        return false;
+    }
+    if (lookers != NULL && atomic_fetch_add(&lookers->now, 1) >= lookers->most) {
+        atomic_fetch_sub(&lookers->now, 1);
+        return false;
+    }
+    atomic_fetch_add(&loop->lookers, 1);
+    return true;
+}
+
+static void
+end_looking(struct psi_loop *loop)
+{
+    atomic_fetch_sub(&loop->lookers, 1);
+    if (loop->config.lookers != NULL) {
+        atomic_fetch_sub(&loop->config.lookers->now, 1);
+    }
+}
+
 psd_status
 psi_loop_wait(struct psi_loop *loop, int timeout_ms, struct psi_loop_ready *ready,
               struct psd_error *err)
 {
-    const bool looks = loop->config.spin_us > 0 && !loop->sleeps_at_once &&
-                       atomic_load_explicit(&loop->misses, memory_order_relaxed) < MISSES_MAX;
     psd_status status = PSD_PENDING;
 
     ready->count = 0;
     if (timeout_ms == 0) {
         return ask_epoll(loop, 0, ready, err);
     }
-    if (looks) {
-        atomic_fetch_add(&loop->lookers, 1);
+    if (begin_looking(loop)) {
         status = look(loop, loop->config.spin_us * UINT64_C(1000), ready, err);
-        atomic_fetch_sub(&loop->lookers, 1);
+        end_looking(loop);
         if (status == PSD_PENDING) {
             atomic_fetch_add_explicit(&loop->misses, 1, memory_order_relaxed);
         } else {

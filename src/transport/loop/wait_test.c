@@ -25,6 +25,7 @@
 #include "base/fail.h"
 #include "base/monotonic.h"
 #include "transport/loop/loop.h"
+#include "transport/loop/loop_state.h"
 
 enum {
     PATIENCE_MS = 20000, /* without a single frame: it stands still */
@@ -386,14 +387,49 @@ test_flood(void **state)
     }
 }
 
+/* How often it has looked in vain, in a wait in which nothing comes. */
+static uint32_t
+looks_of(const struct psi_loop_config *config, bool sleeps)
+{
+    struct psd_error err = {0};
+    struct psi_loop_ready ready;
+    struct psi_loop *loop;
+    uint32_t looks;
+
+    assert_int_equal(psi_loop_create(config, &loop, &err), PSD_OK);
+    assert_int_equal(sleeps ? psi_loop_sleep(loop, 1, &ready, &err)
+                            : psi_loop_wait(loop, 1, &ready, &err),
+                     PSD_OK);
+    assert_int_equal(ready.count, 0);
+    looks = atomic_load(&loop->misses);
+    psi_loop_destroy(loop);
+    return looks;
+}
+
+/* If this fails, threads that look for work take the cores from those that have some: of a process more of them look than
+ * may, or one that works behind others does. */
+static void
+test_not_everybody_looks(void **state)
+{
+    struct psi_lookers lookers = {.most = 1};
+    const struct psi_loop_config config = {.spin_us = 2, .lookers = &lookers};
+
+    (void)state;
+    assert_int_equal(looks_of(&config, false), 1);
+    assert_int_equal(looks_of(&config, true), 0);
+    assert_int_equal(atomic_load(&lookers.now), 0); /* it is told when somebody has looked */
+    atomic_store(&lookers.now, 1);
+    assert_int_equal(looks_of(&config, false), 0);
+    assert_int_equal(atomic_load(&lookers.now), 1);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ping_pong_asleep),
-        cmocka_unit_test(test_ping_pong_looking),
-        cmocka_unit_test(test_ping_pong_unlike),
-        cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_ping_pong_asleep),    cmocka_unit_test(test_ping_pong_looking),
+        cmocka_unit_test(test_ping_pong_unlike),    cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_not_everybody_looks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -272,9 +272,9 @@ psi_stream_receive(struct psi_stream *stream)
 {
     bool more;
 
-    psi_stream_cork(stream->loop);
+    psi_loop_cork(stream->loop);
     more = receive_and_hear(stream);
-    psi_stream_uncork(stream->loop);
+    psi_loop_uncork(stream->loop);
     if (stream->state == AUTHENTICATING && stream->listener != NULL && stream->handshake != NULL) {
         psi_stream_wake_at(stream, appetite(stream, 1));
     }

@@ -2,8 +2,9 @@
  * stream_cork.c - small frames that leave together.
  *
  * While one connection is heard, much may be said to others and to itself: a burst of requests has
- * an answer for each. The first frame to a peer leaves at once, so that it can begin. Small ones
- * behind it are queued, and leave in one call of the kernel when all has been heard.
+ * an answer for each. So may a client say much at once, when it sends what has been waiting. The
+ * first frame to a peer leaves at once, so that it can begin. Small ones behind it are queued, and
+ * leave in one call of the kernel when all has been heard, or said.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,14 +18,14 @@ enum {
 };
 
 void
-psi_stream_cork(struct psi_loop *loop)
+psi_loop_cork(struct psi_loop *loop)
 {
     loop->corked = true;
     loop->cork_turn++;
 }
 
 void
-psi_stream_uncork(struct psi_loop *loop)
+psi_loop_uncork(struct psi_loop *loop)
 {
     struct psi_stream *stream;
 

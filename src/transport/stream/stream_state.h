@@ -242,10 +242,7 @@ void psi_stream_finish_sending(struct psi_stream *stream);
 /* No move is under way, and none will be heard of. */
 void psi_stream_end_moves(struct psi_stream *stream);
 
-/* ---- stream_cork.c: what is said while a connection is heard ---- */
-
-void psi_stream_cork(struct psi_loop *loop);
-void psi_stream_uncork(struct psi_loop *loop);
+/* ---- stream_cork.c: small frames that leave together ---- */
 
 /* The loop is corked: should a frame of so many bytes wait until it is not? */
 bool psi_stream_corks(struct psi_stream *stream, size_t bytes);
