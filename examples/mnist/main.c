@@ -28,25 +28,36 @@ join(const struct options *options, psd_context **context_p, struct failure *fai
     return check(psd_open(&args, context_p), failure);
 }
 
+/* Images are dealt to the workers that the job began with: one that joins it later has none. */
+static bool
+leave_at_once(psd_context *context, struct failure *failure)
+{
+    fprintf(stderr,
+            "mnist: worker %u leaves: the job began with %u workers, and this program deals its "
+            "images to those alone\n",
+            psd_rank(context), psd_size(context));
+    return check(psd_close(context), failure);
+}
+
 /* Loads the images first: a job should not gather around a worker that has none. */
 static bool
 work(const struct options *options, struct failure *failure)
 {
     struct dataset dataset;
     psd_context *context;
-    uint32_t rank = 0;
-    double accuracy = 0.0;
+    double accuracy = -1.0;
     bool ok;
 
     if (!dataset_init(&dataset, options->data, failure)) {
         return false;
     }
     ok = join(options, &context, failure);
-    if (ok) {
-        rank = psd_rank(context);
+    if (ok && psd_rank(context) >= psd_size(context)) {
+        ok = leave_at_once(context, failure);
+    } else if (ok) {
         ok = train(context, options, &dataset, &accuracy, failure);
     }
-    if (ok && rank == 0) {
+    if (ok && accuracy >= 0.0) {
         printf("MNIST accuracy: %.4f\n", accuracy);
     }
     dataset_fini(&dataset);

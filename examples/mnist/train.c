@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -22,6 +23,9 @@
 #include "tables.h"
 
 enum { REPORT_EVERY = 10, LINES_PER_EPOCH = 2, SLICE_IMAGES = 1000 };
+
+/* SIGTERM asks this worker to leave: psd_run scale with fewer workers, or a batch system. */
+static volatile sig_atomic_t asked_to_leave;
 
 /* Thread: owned by the training thread. */
 struct trainer {
@@ -180,6 +184,34 @@ conclude(struct trainer *trainer, uint64_t step, double *accuracy_p, struct fail
     return true;
 }
 
+static void
+ask_to_leave(int number)
+{
+    (void)number;
+    asked_to_leave = 1;
+}
+
+static void
+watch_for_leave(void)
+{
+    struct sigaction action = {.sa_handler = ask_to_leave, .sa_flags = SA_RESTART};
+
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* Its last gradients count, and the others go on without it. */
+static bool
+leave(struct trainer *trainer, uint64_t step, struct failure *failure)
+{
+    if (!tables_wait(&trainer->tables, failure)) {
+        return false;
+    }
+    printf("worker %" PRIu32 " leaves before step %" PRIu64 ", as it was asked to\n",
+           psd_rank(trainer->context), step);
+    return true;
+}
+
 static bool
 run(struct trainer *trainer, double *accuracy_p, struct failure *failure)
 {
@@ -194,7 +226,11 @@ run(struct trainer *trainer, double *accuracy_p, struct failure *failure)
         return false;
     }
     trainer->line_s = now_s();
+    watch_for_leave();
     for (; step < trainer->last_step; step++) {
+        if (asked_to_leave) {
+            return leave(trainer, step, failure);
+        }
         if (!train_step(trainer, step, &loss, failure) || !tell(trainer, step, loss, failure)) {
             return false;
         }
@@ -235,7 +271,7 @@ train(psd_context *context, const struct options *options, const struct dataset 
       double *accuracy_p, struct failure *failure)
 {
     struct trainer trainer = {.context = context, .options = options};
-    double accuracy = 0.0;
+    double accuracy = -1.0;
     bool ok = trainer_init(&trainer, dataset, failure) && run(&trainer, &accuracy, failure);
 
     /* First the context, then the memory: operations in flight still use it. */

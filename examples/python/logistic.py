@@ -4,10 +4,15 @@
     psd_run --workers 2 --servers 1 "python examples/python/logistic.py"
 
 Every worker has its share of the samples, computes a gradient, gives it (push) and gets the new
-weights (pull). All workers print the same digest: they end with the same bits."""
+weights (pull). All workers print the same digest: they end with the same bits.
+
+Workers may come and go (docs/elastic.md): who shares the samples is asked for in every step, and SIGTERM lets this one leave
+between two steps."""
 
 import argparse
 import hashlib
+import signal
+import threading
 
 import numpy as np
 
@@ -50,13 +55,19 @@ def main():
     args = parse()
     points, sides = make_samples(args.samples, args.features)
     with poseidon.init() as job:
-        mine = slice(job.rank, None, job.size)
+        asked_to_leave = threading.Event()
+        signal.signal(signal.SIGTERM, lambda number, frame: asked_to_leave.set())
         table = poseidon.Table("weights", args.features + 1, rule=args.rule,
                                learning_rate=args.learning_rate)
         gradient = poseidon.alloc(table.shape)
         weights = table.pull().wait()
         loss = float("nan")  # without a step
         for step in range(table.step, args.steps):
+            if asked_to_leave.is_set():
+                print(f"leaves before step {step}, as it was asked to")
+                return
+            here = job.members(step)
+            mine = slice(here.index, None, here.count)
             loss = loss_and_gradient(points[mine], sides[mine], weights, gradient)
             table.push_pull(gradient, weights).wait()
             job.report(step, "loss", loss)

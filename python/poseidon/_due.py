@@ -15,13 +15,18 @@ import numpy as np
 import poseidon
 from ._context import CHECKPOINT_EPOCH, CHECKPOINT_NONE
 
-_AT_EPOCH = -1.0
+AT_EPOCH = -1.0
 _PATIENCE_S = 10.0
 
 
 def wanted() -> bool:
     """Whether checkpoints are written at all."""
     return "PSD_CHECKPOINT" in os.environ
+
+
+def wish_of(at: int) -> float:
+    """What checkpoint_due() has said, as a number that travels: a step, AT_EPOCH, or 0 for none."""
+    return {CHECKPOINT_NONE: 0.0, CHECKPOINT_EPOCH: AT_EPOCH}.get(at, float(at))
 
 
 class Giver:
@@ -76,6 +81,6 @@ class Due(Giver):
         mine = np.zeros(1)
         if self._context.rank == 0:
             at = self._context.checkpoint_due(step)
-            mine[0] = {CHECKPOINT_NONE: 0.0, CHECKPOINT_EPOCH: _AT_EPOCH}.get(at, float(at))
+            mine[0] = wish_of(at)
         self._future = self._table.push_pull(mine, mine)
-        return epoch_ended() if self._told == _AT_EPOCH else self._told == step
+        return epoch_ended() if self._told == AT_EPOCH else self._told == step

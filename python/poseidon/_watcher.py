@@ -24,6 +24,7 @@ class Watcher:
 
     def stop(self) -> None:
         """Returns when it looks no more."""
+        os.write(self._stop, b"x")  # closing it is not seen while a forked child (of a data loader) has it, too
         os.close(self._stop)
         if threading.current_thread() is not self._thread:
             self._thread.join()

@@ -135,6 +135,25 @@ def test_one_that_does_not_leave_is_killed(start):
     assert job.wait(60) == 0, job.stderr()
 
 
+def test_mnist_leaves_when_it_is_asked_to(start):
+    """If this fails, the example in C dies in the middle of a step when a worker of it is taken away, or trains on with images that
+    are others' when one is added."""
+    title = f"scale-{uuid.uuid4().hex[:8]}"
+    job = start(*BRISK, "--workers", 2, "--servers", 1, "--max_workers", 3, "--on_worker_death=continue", "--name", title, "-o", "logs",
+                "--", program("mnist"), "--model", "softmax", "--epochs", 100_000)
+    job.title = title
+    job.wait_for_output("[worker0] epoch 1/")
+    assert scale(job, "--workers", "+1").returncode == 0
+    job.wait_for_output("[worker2] mnist: worker 2 leaves: the job began with 2 workers")
+    assert scale(job, "--workers=-1").returncode == 0
+    job.wait_for_output("[worker1] worker 1 leaves before step")
+    wait_for(lambda: processes(job)["worker1"]["state"] == "left", 60, "worker 1 has left")
+    subprocess.run([program("psd_run"), "stop", title], check=True, timeout=60)
+    assert job.wait(60) == 143, job.stderr()
+    ended = {process["name"]: process for process in result(job)["processes"]}
+    assert ended["worker1"]["code"] == 0, ended["worker1"]
+
+
 def test_one_that_cannot_join_ends_nothing(start):
     """If this fails, a worker that is refused, or fails before it counts, ends the job that it was added to."""
     job = train(start, "--max_workers=3", arguments=("--die", "2:started"))

@@ -273,10 +273,11 @@ def test_scripts_that_cannot_go_on_are_stopped(tmp_path, checkpoint, framework, 
 
 
 def test_a_worker_that_comes_later_is_refused_by_name(tmp_path):
-    """If this fails, a worker that is added to a plain script trains on samples of others, or stops the job; or nobody is told
-    what to do instead."""
+    """If this fails, a worker that is added to a plain script that none can join trains on samples of others, or stops the job; or
+    nobody is told what to do instead."""
     gate, title = tmp_path / "gate", f"plain-{uuid.uuid4().hex[:8]}"
-    path = script_in(tmp_path / "script", small("import os", "while epoch == 1 and not os.path.exists(sys.argv[1]): time.sleep(0.05)"))
+    path = script_in(tmp_path / "script", small("import os; log = open(os.devnull)", "log.readable()\n        "
+                                                "while epoch == 1 and not os.path.exists(sys.argv[1]): time.sleep(0.05)"))
     job = start(tmp_path / "job", path, gate, options=["--max_workers", 3, "--name", title])
     wait_for(lambda: "automatic distribution of train.py" in job.stderr(), 120, lambda: job.stdout() + job.stderr())
     subprocess.run([program("psd_run"), "scale", title, "--workers", "+1"], check=True, capture_output=True, timeout=120)

@@ -2,15 +2,17 @@
 """The examples are short, run, and learn."""
 
 import gzip
+import json
 import os
 import re
 import subprocess
 import sys
+import uuid
 
 import pytest
 
 from conftest import TREE, environment
-from helpers import Job
+from helpers import Job, program, result, wait_for
 
 EXAMPLES = sorted((TREE / "examples" / "python").glob("*.py"))
 
@@ -35,6 +37,31 @@ def test_logistic_regression(tmp_path):
     assert {words[-1] for words in first + again} == {first[0][-1]}
     assert float(first[0][3]) > 0.94
     assert float(logistic(tmp_path, "adam", "--rule", "adam")[0][3]) > 0.94
+
+
+def test_one_leaves_when_it_is_asked_to(tmp_path):
+    """If this fails, the example dies in the middle of a step when psd_run scale takes a worker away, or the others stop."""
+    title = f"logistic-{uuid.uuid4().hex[:8]}"
+    job = Job(tmp_path / "job", "--workers", 2, "--servers", 1, "--max_workers", 3, "--on_worker_death=continue", "--name", title, "--",
+              sys.executable, TREE / "examples" / "python" / "logistic.py", "--steps", 100_000_000, environment=environment())
+
+    def psd_run(*words):
+        return subprocess.run([program("psd_run"), *words], capture_output=True, text=True, timeout=60, check=False)
+
+    def workers(what):
+        shown = json.loads(psd_run("show", title, "--json").stdout or "{}")
+        return [process.get(what) for process in shown.get("processes", ()) if process["role"] == "worker"]
+
+    try:
+        wait_for(lambda: len(workers("step")) == 2 and all(workers("step")), 60, lambda: f"both train {workers('step')} {job.stderr()}")
+        assert psd_run("scale", title, "--workers=-1").returncode == 0, job.stderr()
+        job.wait_for_output("[worker1] leaves before step")
+        wait_for(lambda: workers("state")[1] == "left", 60, job.stderr)
+    finally:
+        psd_run("stop", title)
+    assert job.wait(60) == 143, job.stderr()
+    ended = {process["name"]: process for process in result(job)["processes"]}
+    assert ended["worker1"]["state"] == "left" and ended["worker1"]["code"] == 0, ended["worker1"]
 
 
 PLAIN = TREE / "examples" / "pytorch" / "mnist.py"

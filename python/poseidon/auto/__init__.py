@@ -13,7 +13,7 @@ common/  for all frameworks
     variables      what of a script has to be kept to go on from a checkpoint; liveness, which of its variables are read again
     seeds          random numbers that are the same on all workers of a job
     children       processes of the script that were stopped
-    witness        what must hold in every step, whoever deals the data out
+    witness        what must hold in every step, whoever deals the data out; positions, digests of which samples
     lost           workers that were lost on the way, and what may still be said of the job then
     by_identity    values that belong to objects, as long as those live
     places         which files are the script's own
@@ -23,6 +23,9 @@ common/  for all frameworks
 
 torch/   scripts of PyTorch
     session        their optimizers, their models, whether they are distributed
+    roles          what their loaders are read for
+    growth         workers that come and go while one trains; newcomer, the way of one to the others; rounds, gradients and
+                   words where that may be
     patches        where torch tells the session what the script does
     points         where a script's job can be saved, and gone on from; replay goes there, variables has what only
                    torch's scripts have

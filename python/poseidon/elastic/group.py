@@ -67,6 +67,26 @@ class Group:
         """Not taken in yet: nobody waits for what it does, so it does it for itself."""
         return self.came_late and not self.members
 
+    def first(self) -> int:
+        """The lowest of the members that have been in every round: it speaks for all."""
+        return min(set(self.members) - self._gone - self._newcomers)
+
+    def lost(self) -> list[int]:
+        """The members that are in the rounds no more, and were not asked to leave."""
+        return sorted(self._gone - self._leavers)
+
+    def newcomers(self) -> set[int]:
+        """Those who ride along; one of the members among them has come again."""
+        return set(self._newcomers)
+
+    def leavers(self) -> set[int]:
+        """Those who have said that they leave."""
+        return set(self._leavers)
+
+    def is_told(self) -> bool:
+        """Whether the others know that this one leaves."""
+        return self._told
+
     def change(self) -> str:
         """What has changed since the members were counted; empty: nothing."""
         said = ((self._gone - self._leavers, "gone"), (self._leavers, "leaving"), (self._newcomers, "new"))
@@ -145,13 +165,8 @@ class Group:
             return True
         share = self.sampler.share() if self.sampler is not None else None
         told = share or Share(0, 0, 1, 1, 0)
-        while True:
-            future = self.begin(Kind.GRADIENTS, **told._asdict())
-            self.wire.push(flats, told.samples / told.batch_size)
-            round_ = self.end(future, Kind.GRADIENTS)
-            givers = round_.those(Kind.GRADIENTS)
-            if self.wire.wait(givers):
-                break
+        round_ = self.give(flats, told)
+        givers = round_.those(Kind.GRADIENTS)
         if share is not None:
             self.sampler.count({rank: _share(round_.slots[rank]) for rank in givers})
         self.givers = len(givers)
@@ -160,6 +175,16 @@ class Group:
             return False
         self.wire.take(flats, sum(round_.slots[rank].samples / round_.slots[rank].batch_size for rank in givers))
         return True
+
+    def give(self, flats: dict[str, np.ndarray], told: Share, payload: np.ndarray | None = None) -> Round:
+        """A round whose gradients are those of all its givers: wire.take() has their sums."""
+        assert self.wire is not None
+        while True:
+            future = self.begin(Kind.GRADIENTS, payload, **told._asdict())
+            self.wire.push(flats, told.samples / told.batch_size)
+            round_ = self.end(future, Kind.GRADIENTS)
+            if self.wire.wait(round_.those(Kind.GRADIENTS)):
+                return round_
 
     # ---- other things that all do together
 
@@ -224,24 +249,31 @@ class Group:
             saving.load(state, self.resumed[1])
         self.resumed = None
 
-    def finish(self) -> None:
+    def finish(self, payload: np.ndarray | None = None) -> Round:
         """The training is over: those who ride along need not wait any longer."""
-        self.exchange(Kind.END)
+        round_ = self.exchange(Kind.END, payload)
         self.running = False
+        return round_
 
     # ---- the members change
 
-    def sync(self, pack: Callable[[], bytes], unpack: Callable[[bytes], Any]) -> bool:
-        """Counts the members anew, and gives newcomers the state of a member. True: there were members before."""
+    def sync(self, pack: Callable[[], bytes], unpack: Callable[[bytes], Any], payload: np.ndarray | None = None) -> bool:
+        """Counts the members anew, and gives newcomers the state of a member. True: there were members before. payload: for
+        those who ride along."""
         if self.is_alone:
             ride(self)
         else:
-            self.exchange(Kind.SYNC)
+            self.exchange(Kind.SYNC, payload)
+        return self.settle(pack, unpack, payload)
+
+    def settle(self, pack: Callable[[], bytes], unpack: Callable[[bytes], Any], payload: np.ndarray | None = None) -> bool:
+        """The rest of sync(), also of one that has ridden along until the others began it. A newcomer whose unpack() raises
+        is none of the members, and leaves."""
         while True:
             found = self._take_in(pack, unpack)
             if found is not None:
                 return found
-            self.exchange(Kind.SYNC)  # the one with the state has died meanwhile
+            self.exchange(Kind.SYNC, payload)  # the one with the state has died meanwhile
 
     def _take_in(self, pack: Callable[[], bytes], unpack: Callable[[bytes], Any]) -> bool | None:
         round_ = self.exchange(Kind.ALIGN)

@@ -7,7 +7,7 @@ It cannot know which table they push next, so it has zeros under way in all of t
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 
@@ -49,8 +49,9 @@ class _Idle:
             self.go_on()
 
 
-def ride(group: Any) -> None:
-    """Returns when the others synchronize, which this worker does, too, then. Raises Ended when they have ended."""
+def ride(group: Any, hear: Callable[[Round], Any] | None = None) -> None:
+    """Returns when the others synchronize, which this worker does, too, then. Raises Ended when they have ended. hear: is told
+    of every round of theirs, and looks itself whether they train the same."""
     wake = threading.Event()
     tables = group.tables()
     zeros = zeros_for(tables)
@@ -65,7 +66,11 @@ def ride(group: Any) -> None:
             wake.clear()
             group.look_for_leave(is_awaited=False)
         round_ = group.control.end(future)
-        _check(group, round_)
+        _look_for_others(group, round_)
+        if hear is None:
+            _check(group, round_)
+        else:
+            hear(round_)
         if round_.those(Kind.SYNC):
             break
     told = round_.slots[round_.those(Kind.SYNC)[0]]
@@ -74,7 +79,7 @@ def ride(group: Any) -> None:
         idle[table.name].stop_before(told.gradient_step)
 
 
-def _check(group: Any, round_: Round) -> None:
+def _look_for_others(group: Any, round_: Round) -> None:
     others = [rank for rank, slot in round_.slots.items() if slot.kind != Kind.RIDE]
     if round_.those(Kind.END):
         raise Ended("the others have ended their training before they took this worker in")
@@ -83,7 +88,10 @@ def _check(group: Any, round_: Round) -> None:
         if states <= {"done"}:
             raise Ended("all other workers have ended before they took this one in")
         raise StateLost(f"all workers that had the model are gone, and this one had not got it yet: {BEGIN_AGAIN}")
-    for rank in others:
+
+
+def _check(group: Any, round_: Round) -> None:
+    for rank in (rank for rank, slot in round_.slots.items() if slot.kind != Kind.RIDE):
         theirs = round_.slots[rank].signature
         if theirs != group.signature:
             raise MismatchError(f"worker {rank} has other parameters to train (their number, shapes or types) than this worker, "

@@ -33,6 +33,7 @@ struct plan {
     uint32_t servers;       /* slots for them: as many as may run at a time */
     uint32_t start_servers; /* the job begins with so many; 0: with all */
     uint32_t workers;
+    uint32_t max_workers;     /* ranks in all the job's life; 0: nobody may join */
     unsigned personality;     /* a set; 0: poseidon */
     enum psi_pass pass;       /* the environment names the place, save with flags and none */
     bool keep_env;            /* values of the user's win over the job's */

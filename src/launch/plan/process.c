@@ -142,6 +142,9 @@ set_place(const struct plan *plan, const struct command_values *values,
     variables_set_number(environment, "PSD_NODE_RANK", facts->place.node);
     variables_set_number(environment, "PSD_NUM_NODES", facts->place.nodes);
     variables_set_number(environment, "PSD_RESTART_COUNT", facts->restart);
+    if (plan->max_workers != 0) { /* plain scripts prepare for those who come (docs/automatic.md) */
+        variables_set_number(environment, "PSD_MAX_WORKERS", plan->max_workers);
+    }
     if (facts->join_step != 0) {
         variables_set_number(environment, "PSD_JOIN_STEP", facts->join_step);
     }

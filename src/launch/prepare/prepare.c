@@ -335,6 +335,7 @@ complete(struct work *work, struct psd_error *err)
     plan->keep_env = options->keep_env;
     plan->gpus_per_worker = options->gpus_per_worker;
     plan->lanes = work->settings.lanes;
+    plan->max_workers = work->settings.max_workers;
     plan->standby_lanes = work->settings.standby_lanes;
     choose_automatic(work);
     return status;

@@ -43,8 +43,7 @@ class Lost:
 
     def claims(self, samples: set[int], each_once: bool) -> list[str]:
         """Of the samples, for people. samples, each_once: of all epochs, where nobody was lost."""
-        if self:
-            samples, each_once = set(self._samples), self._each_once
+        samples, each_once = self.compared(samples, each_once)
         found = self._losses()
         if samples:
             number = f"{next(iter(samples))} samples" if len(samples) == 1 else "all samples"
@@ -52,13 +51,17 @@ class Lost:
             found.append(f"{self.until_then()}{number}, {often}")
         return found
 
+    def compared(self, samples: set[int], each_once: bool) -> tuple[set[int], bool]:
+        """Of what can be said: that of all epochs, or of those before the first loss."""
+        return (set(self._samples), self._each_once) if self else (samples, each_once)
+
     def until_then(self) -> str:
         """Before what held as long as everybody was there."""
         return "until then " if self else ""
 
     def is_alone(self) -> bool:
         """Whether there are no others to compare with any more."""
-        return bool(self) and len(self.here()) <= 1
+        return len(self.here()) <= 1
 
     def weights(self, bits: str, steps: int) -> str:
         """Of the weights in the end."""

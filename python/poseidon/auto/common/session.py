@@ -19,6 +19,8 @@ from . import files, notes, resumed, seeds
 TIMEOUT_S = 1800.0  # for the slowest worker to come to the same step
 EXIT_REFUSED = 2
 _FROM_CHECKPOINT = "from its last checkpoint (--checkpoint DIR --restart=on-failure --restart_scope=group)"
+FOR_NEWCOMERS = ("use poseidon.elastic in the script, or let the number of workers be; one that is lost comes back with the whole job, "
+                 f"{_FROM_CHECKPOINT}")
 
 
 def _be_brief_when_the_job_is_over(lost: type[Exception]) -> None:
@@ -121,6 +123,18 @@ class Session:
 
     # ---- how it begins
 
+    def _declare(self) -> None:
+        """The worker is about to join the job."""
+
+    def _is_joinable(self) -> bool:
+        """Whether others may come while it trains."""
+        return False
+
+    def _why_not_joinable(self) -> str:
+        """For people."""
+        return ("the script knows nothing of workers that come: which samples and random numbers are whose follows from how many "
+                "workers began")
+
     def _join(self) -> None:
         """Becomes a worker of the job."""
         if self.joined:
@@ -138,15 +152,13 @@ class Session:
         # Workers prepare their data before they come here, and need not be done together. Another
         # framework of the script may have joined before.
         told = "PSD_OPEN_TIMEOUT_MS" in os.environ or poseidon.is_initialized()
+        self._declare()
         try:
             context = poseidon.init() if told else poseidon.init(open_timeout_ms=int(TIMEOUT_S * 1000))
         except poseidon.RefusedError as error:
             if "(setting join)" not in str(error):
                 raise
-            self.refuse("this worker comes while others train, and the script knows nothing of workers that come: which "
-                        "samples and random numbers are whose follows from how many workers began",
-                        "use poseidon.elastic in the script, or let the number of workers be; one that is lost comes back with the "
-                        f"whole job, {_FROM_CHECKPOINT}")
+            self.refuse(f"this worker comes while others train, and {self._why_not_joinable()}", FOR_NEWCOMERS)
         self.joined = True
         if resumed.is_resumed() and not self.goes_on:
             self.refuse("the job goes on from a checkpoint of psd_run, which has nothing of plain scripts of this framework",
@@ -155,7 +167,7 @@ class Session:
         if not self.writes_privately:
             files.leave(f"{self.package} has its own way with them")
         atexit.register(self.at_exit)  # before poseidon's own, which says farewell
-        if context.incarnation > 1:
+        if context.incarnation > 1 and not self._is_joinable():
             self.refuse("this worker was started again in the middle of a job, and the script knows "
                         "nothing of where the others are",
                         f"begin the whole job anew instead, {_FROM_CHECKPOINT}, or use poseidon.elastic in the script")
@@ -174,7 +186,7 @@ class Session:
                 self._is_child() or os.path.abspath(os.fspath(source)) not in self._saved or \
                 self.has_for_itself(source):
             return False
-        import poseidon
+        from poseidon import _elastic
 
-        poseidon.barrier(int(TIMEOUT_S * 1000))
+        _elastic.barrier(int(TIMEOUT_S * 1000))
         return True

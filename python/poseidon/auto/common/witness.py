@@ -23,21 +23,19 @@ import collections
 import enum
 import itertools
 import math
-import operator
 import threading
 import zlib
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
 from .lost import Lost
+from .positions import MODULUS, Positions, copy_of, in_any_order, mixed
 
 UNKNOWN = math.nan
-MODULUS = 1 << 48  # digests are numbers below it, exact as a double, and so is the sum of theirs over 32 workers
 TOLERANCE = 1e-4  # of weights: machines may round differently
 SHARE_TOLERANCE = 1e-6
 SURE_AFTER = 3  # equal digests of bytes alone may be chance: toy data are often constant
 LOOK_CLOSER = 4  # batches of a reading
 LOOK_AFTER = 64  # batches that may wait to be looked at: many together take a fraction of the time
-WAITING_MAX = 4096  # positions
 STREAMS = 5  # generators of random numbers that are looked at
 
 
@@ -91,97 +89,6 @@ _NO_POSITIONS = -1  # in the place of a digest: hash() never returns it
 _NO_STREAMS = [UNKNOWN] * STREAMS
 
 
-def mixed(*numbers: int) -> int:
-    """A digest of integers, the same in every process."""
-    return hash(numbers) % MODULUS
-
-
-def _number(position: Any) -> int:
-    """A position as an integer, whatever kind a sampler yields."""
-    try:
-        return operator.index(position)
-    except TypeError:
-        return zlib.crc32(repr(position).encode())
-
-
-def _fitting(position: Any) -> int:
-    """A position as an integer of 64 bits."""
-    number = _number(position)
-    return number if -(1 << 63) <= number < 1 << 63 else hash(number)
-
-
-def _numbers(positions: Any) -> list[int]:
-    if isinstance(positions, (str, bytes, dict)) or not hasattr(positions, "__iter__"):
-        return [_number(positions)]
-    try:
-        return list(map(operator.index, positions))
-    except TypeError:
-        return list(map(_number, positions))
-
-
-def _copy(positions: Any) -> tuple[int, ...]:
-    """Of a batch, as integers. Nearly all samplers yield lists of such."""
-    is_plain = type(positions) is list and positions and type(positions[0]) is int
-    return tuple(positions if is_plain else _numbers(positions))
-
-
-def in_order(positions: Any) -> int:
-    """A digest of positions, which tells their order."""
-    return mixed(*_numbers(positions))
-
-
-def in_order_of_batches(batches: Sequence[Any]) -> int:
-    """The same of several batches."""
-    return mixed(*map(in_order, batches))
-
-
-def in_any_order(positions: Any) -> int:
-    """A digest of positions, which adds up: that of two parts is the sum of theirs."""
-    found = _Positions()
-    found.add(_numbers(positions))
-    return found.digest()
-
-
-class _Positions:
-    """Digests (in_any_order) of many positions. They are made of thousands at a time, for one at a time would cost a
-    step more than everything else that the witness does in it."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._digest = 0
-        self._waiting: list[Sequence[int]] = []
-        self._settle_at = WAITING_MAX
-
-    def add(self, *batches: Sequence[int]) -> None:
-        """These, too. Nobody may change them any more."""
-        self._waiting += batches
-        for numbers in batches:
-            self.count += len(numbers)
-        if self.count >= self._settle_at:
-            self._settle()
-
-    def digest(self) -> int:
-        """Of all that were added."""
-        self._settle()
-        return self._digest
-
-    def _settle(self) -> None:
-        """Every position counts by a random number of its own (the finalizer of splitmix64)."""
-        import numpy
-
-        waiting = list(itertools.chain.from_iterable(self._waiting))
-        self._waiting, self._settle_at = [], self.count + WAITING_MAX
-        try:
-            numbers = array.array("q", waiting)
-        except (TypeError, OverflowError):
-            numbers = array.array("q", map(_fitting, waiting))
-        mixed_up = numpy.array(numbers, "int64").view("uint64") + numpy.uint64(17)
-        for shift, factor in ((30, 0xbf58476d1ce4e5b9), (27, 0x94d049bb133111eb)):
-            mixed_up = (mixed_up ^ (mixed_up >> numpy.uint64(shift))) * numpy.uint64(factor)
-        mixed_up ^= mixed_up >> numpy.uint64(31)
-        self._digest = (self._digest + int(mixed_up.sum(dtype="uint64"))) % MODULUS
-
-
 def _taken(batches: list) -> list:
     """All of them, which are there no more. Others may be added meanwhile."""
     found = batches[:]
@@ -210,9 +117,9 @@ class Reading:
         self._drawn: list[Any] = []  # batches that were not looked at yet; tuples, or as they came (drawing)
         self._got: list[tuple[int, ...]] = []  # likewise, that the script got
         self._batches: list[tuple[int, ...]] = []  # since the last full step
-        self._full = _Positions()  # of all full steps
-        self._given = _Positions()  # that the script got
-        self._borrowed = _Positions()  # that it got in the place of a part of its own
+        self._full = Positions()  # of all full steps
+        self._given = Positions()  # that the script got
+        self._borrowed = Positions()  # that it got in the place of a part of its own
         self._seen: set[int] = set()
         self._repeats = False  # as far as it was looked at
         self._batches_given = 0
@@ -239,7 +146,7 @@ class Reading:
 
     def drew(self, positions: Any) -> Any:
         """One batch of it, which is handed on."""
-        numbers = _copy(positions)
+        numbers = copy_of(positions)
         self._look_at_size(len(numbers))
         self._drawn.append(numbers)
         return positions
@@ -255,7 +162,7 @@ class Reading:
             return
         with self._looking:
             self._given.add(*_taken(self._got))
-            drawn = [each if type(each) is tuple else _copy(each) for each in _taken(self._drawn)]
+            drawn = [each if type(each) is tuple else copy_of(each) for each in _taken(self._drawn)]
             for size in dict.fromkeys(map(len, drawn)):
                 self._look_at_size(size)
             for digest in map(hash, drawn):
@@ -296,7 +203,7 @@ class Reading:
         want of a part of its own it has somebody else's, which counts nothing in the mean."""
         if len(self._got) >= LOOK_AFTER or self._drawn and len(self._drawn[-1]) != self._size:
             self.look_at_batches()
-        numbers = _copy(positions)
+        numbers = copy_of(positions)
         digest = hash(numbers)
         self._look_at_size(len(numbers))
         if borrowed:
@@ -345,7 +252,7 @@ class Witness:
                  "_alike", "_before",
                  "_tests_agree", "_sure", "_dealt", "rank", "_noted", "_states", "_told", "_told_states", "_epochs_compared",
                  "_parts", "_whole", "_tested", "_tested_all", "_expects_same", "_breach", "breaches", "_sources",
-                 "_bytes", "_epoch_samples", "_each_once", "lost", "_facts", "_noise_compared")
+                 "_bytes", "_epoch_samples", "_each_once", "lost", "_had_lost", "_facts", "_noise_compared")
 
     def __init__(self, world: int, rank: int, breach: Callable[[str, str, str], None]):
         self.world, self.rank = world, rank
@@ -382,8 +289,15 @@ class Witness:
         self.unequal_means = False  # losses are means of other numbers of values on each worker
         self._epochs_compared = 0
         self.lost = Lost(world)
+        self._had_lost = False  # when there were other workers
         self._facts: list[str] = []
         self._noise_compared = False
+
+    def carry(self, before: Witness) -> None:
+        """The workers are others from here on: what was found of those before stays true of them."""
+        self.breaches, self._noise_compared, self._facts = before.breaches, before._noise_compared, before._facts
+        self._epoch_samples, self._each_once = before.lost.compared(before._epoch_samples, before._each_once)
+        self._had_lost = before._had_lost
 
     # ---- what the framework tells
 
@@ -413,6 +327,11 @@ class Witness:
     def add_fact(self, fact: str) -> None:
         """Something that somebody else has compared, for the last line."""
         self._facts.append(fact)
+
+    def add_loss(self, fact: str) -> None:
+        """The same of workers that are here no more."""
+        self._facts.append(fact)
+        self._had_lost = True
 
     def expect_same_data(self) -> None:
         """All workers may train on the same data: the user has been told, or somebody else looks at it."""
@@ -588,7 +507,7 @@ class Witness:
 
     def heading(self) -> str:
         """What the last line begins with, where hear_end() has found something."""
-        return "verified in part" if self.lost else "verified"
+        return "verified in part" if self.lost or self._had_lost else "verified"
 
     def nothing_exchanged(self) -> None:
         """An optimizer makes a step, and no round was since its last one (exchanged)."""
@@ -719,7 +638,8 @@ class Witness:
     def _verified(self, bits: str, steps: int) -> str:
         lost, found = self.lost, self._facts[:]
         until_then = lost.until_then() if lost.is_alone() else ""
-        found += lost.claims(self._epoch_samples, self._each_once)
+        claims = lost.claims(self._epoch_samples, self._each_once)
+        found += [f"but for that, {claims[-1]}"] if self._had_lost and not lost and claims else claims
         found.append(lost.weights(bits, steps))
         found.append(f"{until_then}learning rates equal in every step")
         if self._tested > 0:

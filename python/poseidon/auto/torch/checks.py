@@ -46,17 +46,11 @@ class Checks:
         self._session, self._witness, self._engine, self._timeout = session, session.witness, engine, timeout
         self._world, self._rank = session.world, session.rank
         self._weights = Weights([slot.parameter for slot in engine.slots])
-        self._room = engine.reserve(GLANCE)
-        size = (GLANCE + COUNT) * self._world
-        self._table = poseidon.Table(f"{engine.name}/checks", shape=(size,),
-                                     dtype="float64", use="sum", reduce="sum", nan_policy="allow")
-        self._numbers = array.array("d", bytes(8 * size))  # in the table: all glances, by number; all words, by worker
+        self._open(engine)
         self._glance: tuple[int, ...] = ()  # of this worker
         self._rounds = 0  # that have ended
         self._carried = False  # by the gradients: this round, and from its end on the next one
         self._future: Any = None  # else: of the table
-        self._mine = self._room.mine  # where this worker's glance is written
-        self._carrier, self._begin = self._room.bucket, 0  # where everybody's come, and from what place on
         self._is_due = True  # something is to be done in leave()
         self._rates: list[float] = []  # of this round
         self._known_rates: list[Any] | None = None  # as the script has them, where they are numbers that stay what they are
@@ -69,6 +63,16 @@ class Checks:
         self._measured_at = 0  # rounds
         self._epochs = self._witness.epochs
         self._missing: set[int] = set()  # workers that take part no more
+
+    def _open(self, engine: Engine) -> None:
+        """What the words travel in."""
+        self._room = engine.reserve(GLANCE)
+        self._mine = self._room.mine  # where this worker's glance is written
+        self._carrier, self._begin = self._room.bucket, 0  # where everybody's come, and from what place on
+        size = (GLANCE + COUNT) * self._world
+        self._table = poseidon.Table(f"{engine.name}/checks", shape=(size,),
+                                     dtype="float64", use="sum", reduce="sum", nan_policy="allow")
+        self._numbers = array.array("d", bytes(8 * size))  # in the table: all glances, by number; all words, by worker
 
     def begin(self, active: bool, over: bool = False) -> None:
         """A round begins: the weights are as the forward saw them. over: the script has ended."""
@@ -137,15 +141,20 @@ class Checks:
 
     def _send(self, over: bool = False) -> None:
         """By the table."""
-        told = self._witness.words_behind_glance(over)
-        if self._weights.lie_here:
-            told[Word.SAMPLE], told[Word.SAMPLE_SIZE] = self._weights.as_one(self._weights.sample(self._rounds))
+        told = self._words(over)
         address, size = self._numbers.buffer_info()
         self._numbers[:] = array.array("d", bytes(8 * size))
         words = GLANCE * self._world + COUNT * self._rank
         self._numbers[self._rank:GLANCE * self._world:self._world] = array.array("d", self._glance)
         self._numbers[words:words + COUNT] = array.array("d", told)
         self._future = self._table.transfer(address, address, keep=(self._numbers,), timeout_ms=FOREVER, reap=False)
+
+    def _words(self, over: bool) -> list[float]:
+        """All of this worker's, of the round that it gave a glance at."""
+        told = self._witness.words_behind_glance(over)
+        if self._weights.lie_here:
+            told[Word.SAMPLE], told[Word.SAMPLE_SIZE] = self._weights.as_one(self._weights.sample(self._rounds))
+        return told
 
     def _everybodys_words(self) -> list[list[float]]:
         """That came by the table."""
@@ -191,9 +200,7 @@ class Checks:
         """The script is over, here: waits until it is everywhere, and returns what was verified; empty: it is
         not."""
         self._engine.synchronize()  # after a backward that failed
-        length, direction = self._weights.as_vector(self._weights.measure())
-        self._witness.note(bits=self._weights.digest(), norm=length, direction=direction)
-        self.begin(active=True, over=True)
+        self._begin_end()
         if self._carried:
             self._engine.send_room()
         self._fetch_words(over=True)
@@ -201,6 +208,12 @@ class Checks:
         if any(row[Word.PRESENT] > 0 and row[Word.OVER] == 0 for row in rows):
             self._refuse_leaver(self._rank)
         return self._witness.hear_end(rows, steps)
+
+    def _begin_end(self) -> None:
+        """The last words are of all weights."""
+        length, direction = self._weights.as_vector(self._weights.measure())
+        self._witness.note(bits=self._weights.digest(), norm=length, direction=direction)
+        self.begin(active=True, over=True)
 
     def _refuse_leaver(self, rank: int) -> None:
         self._session.refuse(

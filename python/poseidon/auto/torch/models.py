@@ -37,9 +37,14 @@ class Owners:
                        for name, part in root.named_modules()
                        if isinstance(part, (torch.nn.Embedding, torch.nn.EmbeddingBag))
                        and part.sparse]
+        self._parts = weakref.WeakSet(part for root in roots for part in root.modules())
         self._holders = weakref.WeakSet(
             module for module in modules
             if any(id(parameter) in wanted for parameter in module._parameters.values()))
+
+    def has(self, kind: type) -> bool:
+        """Whether one of them is, or has a part, of a kind."""
+        return any(isinstance(part, kind) for part in self._parts)
 
     def named(self, parameters: Sequence[torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
         """(name, parameter) pairs."""

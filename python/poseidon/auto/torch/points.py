@@ -49,13 +49,28 @@ class Points:
         """The worker is in the job."""
         from poseidon import _due as due
 
-        if resumed.is_resumed():
+        growth = self._session.growth
+        if resumed.is_resumed() and not growth.comes_late():
             from .replay import Replay
 
             self.replay = Replay(self._session, self)
         if due.wanted():
-            self._due = due.Due(TIMEOUT_S)
-        self.are_of_use = self._due is not None or self.replay is not None
+            self._due = growth.due(TIMEOUT_S) if growth.is_on else due.Due(TIMEOUT_S)
+        self.are_of_use = self._due is not None or self.replay is not None or growth.is_on
+
+    # ---- where it is
+
+    def readings(self) -> int:
+        """How often it has begun to read a loader, to train."""
+        return self._readings
+
+    def next_reading(self) -> int:
+        """The number of the one that is about to begin."""
+        return self._readings + 1
+
+    def way(self) -> int:
+        """A digest of what was read."""
+        return self._way
 
     # ---- what the script reads
 
@@ -92,6 +107,7 @@ class Points:
             self.replay.at_point(self.count, self._way)
         elif self._due is not None and self._due.after(self.count, epoch_ended=shard.is_over):
             self._give()
+        self._session.growth.look_for_leave()
 
     def lead_nowhere(self, reason: str) -> None:
         """The script trains in a way in which there are no points."""
@@ -101,6 +117,7 @@ class Points:
     # ---- saving
 
     def _give(self) -> None:
+        from poseidon import LostError
         from poseidon.torch import collectives, parts
 
         mine, problem = b"", ""
@@ -111,7 +128,10 @@ class Points:
                 raise Unknown(f"its variables and generators take {len(mine)} bytes on worker {self._session.rank}, more than {NOTE_BYTES}")
         except (Unknown, TypeError) as error:
             mine, problem = b"", str(error)
-        all_notes = collectives.allgather_bytes(mine)
+        try:
+            all_notes = collectives.allgather_bytes(mine)
+        except LostError:
+            return  # the master asks again
         if self._session.rank != 0:
             return
         if not problem and not all(all_notes):
@@ -130,7 +150,21 @@ class Points:
         if not self.zeroed:
             raise Unknown("it never calls zero_grad(), so that its gradients would have to be kept, too")
         if any(shard.loader.persistent_workers for shard in self._begun):
-            raise Unknown("its loader has persistent_workers, whose random numbers go on from epoch to epoch")
+            raise Unknown(PERSISTENT)
+
+    def of_newcomers(self) -> dict[str, Any]:
+        """What a worker that comes is to have. A loader is about to be read."""
+        from poseidon.torch import parts
+
+        self._check()
+        if self._begun:
+            raise Unknown("it has not read another of its loaders to the end")
+        if self._session.has_persistent_workers():
+            raise Unknown(PERSISTENT)
+        mine = parts.encode(self._of_this_worker())
+        told = resumed.circumstances(self._session, torch=torch.__version__)
+        told.pop("workers")
+        return {**self._of_job([mine]), "circumstances": told, "files": self._session.private_files}
 
     def _head(self) -> dict[str, Any]:
         return {"framework": "torch", "version": VERSION, "seed": seeds.of_job(), "hash_seed": os.environ.get("PYTHONHASHSEED"), **resumed.circumstances(self._session, torch=torch.__version__)}
@@ -145,9 +179,11 @@ class Points:
         return {"count": self.count, "way": self._way, "readings": dict(self._begun.values()), "workers": all_notes,
                 "tensors": [[name, tensor.detach()] for name, tensor in tensors_of(session, found)],
                 "optimizers": [[type(each).__name__, each.state_dict()] for each in session.live_optimizers()],
-                "stateful": {name: each.state_dict() for name, each in found.stateful.items()}, "steps": session._steps}
+                "stateful": {name: each.state_dict() for name, each in found.stateful.items()}, "steps": session._steps,
+                "worlds": session.growth.worlds}
 
 
+PERSISTENT = "its loader has persistent_workers, whose random numbers go on from epoch to epoch"
 ADVICE = ("use poseidon.torch.Checkpoint in the script, or checkpoints of its own, and run it without --checkpoint "
           "and --resume (docs/checkpoints.md)")
 

@@ -33,6 +33,7 @@ class Replay:
 
     def __init__(self, session: TorchSession, points: Points):
         self._session, self._points = session, points
+        self._rank = session.rank
         self._kept = self._read()
         self._outputs: dict[Any, Any] = {}
         self._inside, self._process = False, os.getpid()
@@ -54,7 +55,9 @@ class Replay:
         if head.get("version") != VERSION:
             self._session.refuse(f"the checkpoint is of version {head.get('version')}, expected {VERSION}", ADVICE)
         resumed.check_circumstances(self._session, torch=torch.__version__)
-        return parts.decode(found[1])
+        kept = parts.decode(found[1])
+        self._session.growth.worlds = kept.get("worlds") or self._session.growth.worlds
+        return kept
 
     # ---- on the way
 
@@ -63,18 +66,28 @@ class Replay:
         if self._begun:
             return
         self._begun = True
-        if self._session.rank == 0:
-            notes.tell(f"{notes.script_name()} goes on from its checkpoint: {self._kept['count']} batches are passed over")
+        self._tell_begin()
         torch.nn.Module.__call__ = self._calling(self._own_call)
         self._null = open(os.devnull, "w", encoding="utf-8")  # pylint: disable=consider-using-with
         sys.stdout = sys.stderr = self._null
         logging.disable(logging.CRITICAL)
         sys.addaudithook(self._look_at_files)
 
+    def _tell_begin(self) -> None:
+        if self._session.rank == 0:
+            notes.tell(f"{notes.script_name()} goes on from its checkpoint: {self._kept['count']} batches are passed over")
+
     def generators(self, reading: int, found: Any) -> Any:
         """With which a loader was read, the n-th time; what is over was read with any."""
         self.begin()
+        self._look_back(reading)
         return self._kept["readings"].get(reading, found)
+
+    def _look_back(self, reading: int) -> None:
+        """It is read as it was, by as many workers."""
+        session = self._session
+        session.world = session.growth.world_at(reading)
+        session.rank = min(self._rank, session.world - 1)
 
     def _calling(self, own: Callable) -> Callable:
         def call(module, *args, **kwargs):
@@ -149,11 +162,10 @@ class Replay:
         self._end()
 
     def _put_back(self) -> None:
-        from poseidon.torch import parts
-
         from .points import tensors_of
 
         session, kept = self._session, self._kept
+        session.rank = self._rank
         found = Variables()
         now = tensors_of(session, found)
         if [name for name, _ in now] != [name for name, _ in kept["tensors"]]:
@@ -173,10 +185,16 @@ class Replay:
             raise Unknown("its schedulers are not those of the checkpoint")
         for name, each in found.stateful.items():
             each.load_state_dict(kept["stateful"][name])
-        mine = parts.decode(kept["workers"][session.rank])
-        found.put_back(mine["values"])
+        self._put_back_own(found)
         session._steps = kept["steps"]
-        session.streams.put_states(mine["generators"])
+
+    def _put_back_own(self, found: Variables) -> None:
+        """What is each worker's own."""
+        from poseidon.torch import parts
+
+        mine = parts.decode(self._kept["workers"][self._session.rank])
+        found.put_back(mine["values"])
+        self._session.streams.put_states(mine["generators"])
 
     def _end(self) -> None:
         self._points.replay = None

@@ -17,7 +17,8 @@ from torch.nn.modules import module as modules
 from torch.utils.data import BatchSampler, IterableDataset
 
 from ..common.by_identity import ByIdentity
-from ..common.witness import UNKNOWN, Reading, in_order, mixed
+from ..common.positions import in_order, mixed
+from ..common.witness import UNKNOWN, Reading
 from . import datasets
 from .iterables import Stream
 from .lineage import tensors_of
@@ -25,6 +26,7 @@ from .samplers import drops_last
 from .shards import Shard
 
 if TYPE_CHECKING:
+    from ..common.witness import Witness
     from .session import TorchSession
     from .shards import Delivery
     from .streams import Streams
@@ -64,6 +66,11 @@ class Seen:
         self._seed_of_processes = UNKNOWN  # that prepare the data of a dealt loader
         self._contents = ByIdentity()  # of datasets, when they were first read
         self._streams = ByIdentity()  # the numbers of datasets without positions
+
+    def begin_anew(self, witness: Witness) -> None:
+        """The workers are others from here on, and have seen nothing together."""
+        self._witness = witness
+        self._sources, self._streams = weakref.WeakKeyDictionary(), ByIdentity()
 
     # ---- loaders
 

@@ -12,15 +12,17 @@ import gc
 import os
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 from ..common import children, files, notes
-from ..common.session import TIMEOUT_S, Session
+from ..common.session import TIMEOUT_S
 from ..common.witness import UNKNOWN, Witness
-from . import by_hand, huggingface, samplers, tails
+from . import by_hand, huggingface, tails
 from .by_hand import ByHand
-from .in_use import InUse
+from .growth import Growth
+from .in_use import InUse, Turns, parameters_of
 from .points import Points
+from .roles import Roles
 from .shards import COUNTED, weights_of
 
 if TYPE_CHECKING:
@@ -40,11 +42,7 @@ def _travel_as() -> str:
     return {"bf16": " as bfloat16", "fp16": " as float16"}.get(word, "")
 
 
-def _parameters_of(optimizer: Any) -> list:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-class TorchSession(Session):
+class TorchSession(Roles):
     """Thread: that of the script which trains."""
 
     package = "poseidon.torch"
@@ -61,16 +59,7 @@ class TorchSession(Session):
         self._owners: Owners | None = None
         # How many optimizers and parameters they were looked up for.
         self._owners_of: tuple[int, int] | None = None
-        self._roles = weakref.WeakKeyDictionary()  # loader: whether it was dealt out when it was last read
-        self._began_dealt = weakref.WeakKeyDictionary()  # also when it was an evaluation after all
-        # Loaders that something was trained on: how many batches were taken before the first round.
-        self._trainers = weakref.WeakKeyDictionary()
-        self._expected = weakref.WeakSet()  # loaders of which a library says that they are for training
-        self._lengths = weakref.WeakKeyDictionary()  # loader: what it was told, and whether that are steps of the job
-        self._told_lengths = weakref.WeakKeyDictionary()
-        self._last_optimizer: dict[int, weakref.ref] = {}  # by identity of a parameter
-        self._last_step: tuple[Callable, list[int]] = (lambda: None, [])  # whose it was; its parameters' identities
-        self._retired = weakref.WeakSet()  # optimizers whose parameters another one has taken over
+        self._turns = Turns()
         # How much the batch that is being trained on counts in the mean; unknown: the loss itself is divided by what
         # all workers have counted. Asked for in every step, so it is found when one of these has changed.
         self.share = 1.0
@@ -97,9 +86,6 @@ class TorchSession(Session):
         self.stepped: list[list] = []
         self._stepped_after = -1  # rounds() then
         self._in_use = InUse()
-        self._evaluating = weakref.WeakSet()  # loaders of which a library says that they are not for training
-        self._told_order = False
-        self._evaluations = 0  # that a library has begun and not ended
         self.samples = 0  # of the last step of all workers
         self._progress: Any = None  # from the first step on
         self._loss: Any = None  # what was differentiated last
@@ -109,6 +95,7 @@ class TorchSession(Session):
         self.witness = Witness(self.world, self.rank, self.breach)
         self.seen: Seen | None = None  # by the witness; patches.py sets it
         self.points = Points(self)  # from which the job can go on
+        self.growth = Growth(self)  # of the job, while it trains
 
     def _join(self) -> None:
         """All workers have views of files of their own, or none trusts in them."""
@@ -119,13 +106,29 @@ class TorchSession(Session):
                         "whether it deals its data out itself cannot be told",
                         "let it call torch.distributed.init_process_group before it trains, or ask for nothing")
         super()._join()
+        self.growth.begin()
         from poseidon.torch import collectives
 
         self.private_files = all(each == b"yes" for each in collectives.allgather_bytes(
             b"yes" if files.can_be_private() else b"no"))
         self.points.join()
 
+    def _declare(self) -> None:
+        self.growth.declare()
+
+    def _is_joinable(self) -> bool:
+        return self.growth.is_on
+
+    def _why_not_joinable(self) -> str:
+        return self.growth.obstacle or super()._why_not_joinable()
+
     # ---- how it ends
+
+    def refuse(self, reason: str, advice: str) -> NoReturn:
+        """Stops the script. One that comes late leaves, and the others go on."""
+        if self.growth.newcomer is not None and not self._is_child():
+            self.growth.decline(f"{reason}; {advice}")
+        super().refuse(reason, advice)
 
     def at_exit(self) -> None:
         """The script is over. One that was refused leaves without a farewell to the job, also when
@@ -190,7 +193,7 @@ class TorchSession(Session):
         """An optimizer is about to use the gradients."""
         if not self.active():
             return
-        parameters = _parameters_of(optimizer)
+        parameters = parameters_of(optimizer)
         if not self.joined and all(parameter.grad is None for parameter in parameters):
             return  # nothing happens in this step; in a job, other workers may have gradients
         self._check_step(optimizer, parameters)
@@ -208,7 +211,7 @@ class TorchSession(Session):
         call instead."""
         if not self.active():
             return closure
-        parameters = _parameters_of(optimizer)
+        parameters = parameters_of(optimizer)
         self._check_step(optimizer, parameters)
         if self.points.replay is not None:
             self.points.replay.before_step(optimizer)
@@ -239,7 +242,8 @@ class TorchSession(Session):
             self.refuse("LBFGS evaluates the loss several times in a step and decides by it, and "
                         "each worker sees only the loss of its own samples",
                         "use another optimizer, or run it with --auto off and one worker")
-        self._check_owner(optimizer, parameters)
+        if not self._turns.take(optimizer, parameters):
+            self.refuse("two optimizers step the same parameters in turn", "give every parameter to one optimizer")
 
     def _average(self, optimizer: Any, parameters: list) -> None:
         """Gradients are the means of all workers afterwards, wherever they came from."""
@@ -256,23 +260,6 @@ class TorchSession(Session):
         if exchanged.get(id(optimizer), 0) == rounds:
             self.witness.nothing_exchanged()
         exchanged[id(optimizer)] = rounds
-
-    def _check_owner(self, optimizer: Any, parameters: list) -> None:
-        """A later optimizer may take parameters over; two at the same time may not have them."""
-        identities = list(map(id, parameters))
-        if self._last_step[0]() is optimizer and self._last_step[1] == identities:
-            return
-        self._last_step = (weakref.ref(optimizer), identities)
-        if optimizer in self._retired:
-            self.refuse("two optimizers step the same parameters in turn",
-                        "give every parameter to one optimizer")
-        for parameter in parameters:
-            last = self._last_optimizer.get(id(parameter))
-            last = None if last is None else last()
-            if last is not None and last is not optimizer:
-                self._retired.add(last)
-            if last is not optimizer:
-                self._last_optimizer[id(parameter)] = weakref.ref(optimizer)
 
     def _count_step(self, optimizer: Any, parameters: list) -> None:
         first = not self._first_told
@@ -323,145 +310,18 @@ class TorchSession(Session):
             self._owners, self._owners_of = Owners(self._parameters()), optimizers
         return self._owners
 
-    def _can_train(self) -> bool:
-        import torch
-
-        return torch.is_grad_enabled() and not torch.is_inference_mode_enabled() and \
-            not self._evaluations and bool(self.live_optimizers())
-
-    def _is_training_now(self) -> bool:
-        return self._can_train() and self._in_training_mode()
-
-    def _in_training_mode(self) -> bool:
-        """Whether models that are trained now are, in part at least."""
-        parameters = [each for optimizer in self._in_use.among(self.live_optimizers())
-                      for each in _parameters_of(optimizer)]
-        return self._look_up_owners().training(parameters)
-
-    def may_train(self, loader: Any) -> bool:
-        """A loader is about to be read: whether its batches are dealt out. What has trained before is, in
-        whatever mode the models are: some loops call train() later. Should nothing come of it but an evaluation,
-        that sees everything (before_next)."""
-        import torch
-
-        if not self.active() or self._is_child() or self._is_evaluation(loader):
-            return False
-        if not self.joined and torch.distributed.is_available() and \
-                torch.distributed.is_initialized():
-            self.step_aside("the script begins torch.distributed itself")
-            return False
-        if not self._ahead:
-            self.lineage.rest()
-        training = self._can_train() and (self.likely_trains(loader) or self._in_training_mode())
-        self._roles[loader] = self._began_dealt[loader] = training
-        if training:
-            self._check_loader(loader)
-        elif torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
-            self.loose.undealt = True
-        return training
-
-    def began_dealt(self, loader: Any) -> bool:
-        """Whether a loader was dealt out when it was read last, if only at first."""
-        return loader is not None and self._began_dealt.get(loader, False)
-
-    @contextlib.contextmanager
-    def evaluation(self) -> Iterator[None]:
-        """What is read inside is read to evaluate, says a library."""
-        self._evaluations += 1
-        try:
-            yield
-        finally:
-            self._evaluations -= 1
-
-    def expect_training(self, loader: Any) -> None:
-        """A library has made a loader to train on, in whatever mode the models are when it is read."""
-        self._expected.add(loader)
-
-    def expect_evaluation(self, loader: Any) -> None:
-        """A library has made a loader to evaluate with."""
-        self._evaluating.add(loader)
-
-    def _is_evaluation(self, loader: Any) -> bool:
-        """Whether a library says so."""
-        return self._evaluations > 0 or loader in self._evaluating
-
-    def expects_training(self, loader: Any) -> bool:
-        """Whether that was said."""
-        return loader in self._expected
-
-    def likely_trains(self, loader: Any) -> bool:
-        """Whether it is for training by all that is known, but for the mode that the models are in."""
-        return loader in self._trainers or loader in self._expected or samplers.shuffles(loader)
-
-    def before_next(self, shard: Shard) -> None:
-        """The script asks for a batch: by what it has done with those before, is it training?"""
-        if shard.trains or shard.handed_out == 0:
-            return
-        if self.rounds() != shard.rounds_before:
-            if shard.evaluates:
-                self.refuse("it reads a loader in eval() mode as if to evaluate, and trains on it then",
-                            "call model.train() before the loader is read")
-            shard.be_training()
-            self._trainers.setdefault(shard.loader, shard.handed_out)
-        elif not self._can_train() or (shard.handed_out >= self._trainers.get(shard.loader, 1) and
-                                       not self._in_training_mode()):
-            self._be_evaluation(shard)
-
-    def is_evaluation_after_all(self, shard: Shard) -> bool:
-        """A loader that was dealt out has come to its end. Says whether it goes on, as an evaluation."""
-        return not shard.trains and self.rounds() == shard.rounds_before and self._be_evaluation(shard)
-
-    def _be_evaluation(self, shard: Shard) -> bool:
-        if not self._told_order and not samplers.shuffles(shard.loader) and self.rank == 0:
-            self._told_order = True
-            notes.tell("a loader was read in training mode to evaluate: all workers see everything, but its first "
-                       "batches come in another order; where that matters, call eval() on the model before it is read")
-        told, dealt = self._lengths.get(shard.loader, (None, False))
-        self._roles[shard.loader] = dealt
-        return shard.be_evaluation(told)
-
-    def tell_length(self, loader: Any, count: int, dealt: bool) -> int:
-        """The script asks for it."""
-        self._lengths[loader] = count, dealt
-        return count
-
-    def _check_loader(self, loader: Any) -> None:
-        import torch
-
-        data = torch.utils.data
-        if any(isinstance(each, data.distributed.DistributedSampler) for each in samplers.samplers_of(loader)):
-            self.refuse("it deals its data out itself (DistributedSampler)",
-                        "use a plain loader, or torch.distributed or poseidon.torch all the way")
-        if not getattr(loader, "in_order", True):
-            self.refuse("its loader hands batches out in any order (in_order=False)",
-                        "leave that out")
-
-    def length_is_dealt(self, loader: Any) -> bool:
-        """Whether len(loader) is to tell the steps of the job, or the loader's own batches."""
-        if not self.active() or self._is_child() or self._is_evaluation(loader):
-            return False
-        if loader in self._roles:  # as it was read last, also when asked for after an evaluation
-            return self._roles[loader]
-        if loader in self._expected:
-            return True
-        if self.live_optimizers() and not self._is_training_now():
-            return False
-        dealt = samplers.shuffles(loader)
-        self._told_lengths[loader] = dealt
-        return dealt
-
     def begin_epoch(self, loader: Any) -> None:
         """A loader is about to be read for training: the workers come together."""
         self.loose.leave_to_loader()
+        self.growth.consider(loader)
         self._join()
         huggingface.apply(self)
+        mine = self.seen.fingerprint(loader.dataset)
+        self.growth.meet(mine)
         self._attach()
-        from poseidon.torch import collectives
-
         from . import randomness
 
-        mine = self.seen.fingerprint(loader.dataset)
-        found, first = collectives.broadcast_object([randomness.state(loader), mine])
+        found, first = self.growth.agree([randomness.state(loader), mine])
         if mine != first:
             self.refuse("its training data are not the same on all workers", self._advice_on_data())
         wanted = self.points.begin_epoch(found)
@@ -651,17 +511,21 @@ class TorchSession(Session):
         owners = self._look_up_owners()
         named = owners.named(self._parameters())
         shared = named + owners.fixed + owners.buffers
-        collectives.check_same(shared, "automatic distribution")
-        if broadcast:
-            collectives.broadcast_tensors_([tensor.data for _, tensor in shared])
+        if not self.growth.is_alone():  # else it is told which they are when it is one of the others
+            collectives.check_same(shared, "automatic distribution")
+            if broadcast:
+                collectives.broadcast_tensors_([tensor.data for _, tensor in shared])
+            else:
+                self._check_equal([tensor for _, tensor in named + owners.fixed])
+        if self.growth.is_on:
+            self._engine, self._checks = self.growth.engine(named, owners.buffers)
         else:
-            self._check_equal([tensor for _, tensor in named + owners.fixed])
-        self._engine = Engine(named, timeout=TIMEOUT_S, sparse=owners.sparse)
-        self._checks = Checks(self, self._engine, TIMEOUT_S)
-        self._engine.companions.append(self._checks)
-        if owners.buffers:
-            self._engine.companions.append(
-                Buffers(self._engine.name, owners.buffers, TIMEOUT_S))
+            self._engine = Engine(named, timeout=TIMEOUT_S, sparse=owners.sparse)
+            self._checks = Checks(self, self._engine, TIMEOUT_S)
+            self._engine.companions.append(self._checks)
+            if owners.buffers:
+                self._engine.companions.append(
+                    Buffers(self._engine.name, owners.buffers, TIMEOUT_S))
         self._weigh_gradients()
         self.losses.forget()
 
@@ -721,9 +585,9 @@ class TorchSession(Session):
             return True
         self._saved.add(os.path.abspath(os.fspath(target)))
         if opened and self.joined:
-            import poseidon
+            from poseidon import _elastic
 
-            poseidon.barrier(int(TIMEOUT_S * 1000))  # all have emptied it by opening it
+            _elastic.barrier(int(TIMEOUT_S * 1000))  # all have emptied it by opening it
         return self.rank == 0
 
     def to_load(self, source: Any) -> Any:

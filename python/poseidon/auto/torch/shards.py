@@ -16,7 +16,7 @@ import collections
 import itertools
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, NamedTuple
 
-from ..common.witness import in_order_of_batches
+from ..common.positions import in_order_of_batches
 from .samplers import drops_last, without_skipping
 
 if TYPE_CHECKING:

@@ -97,6 +97,11 @@ class Streams:
         _set_states(common)
         self._apart = True
 
+    def unite(self) -> None:
+        """This worker's noise is forgotten; part() makes another, which follows from what all have in common. Called inside
+        common()."""
+        self._apart, self._other = False, ()
+
     @contextlib.contextmanager
     def common(self) -> Iterator[None]:
         """What is drawn inside is drawn alike on all workers."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 import torch
 
-from ..common.witness import mixed
+from ..common.positions import mixed
 from .digests import checksum
 from .shards import Delivery, deal
 from .streams import permutes_all
