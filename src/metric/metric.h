@@ -112,7 +112,14 @@ enum psi_metric_who {
     X(44, RESULTS_KEPT, results_kept, GAUGE, "bytes", WORKER,                                      \
       "results that are kept in memory of their own, for a server that may be lost")               \
     X(45, RESIDENT, resident, GAUGE, "bytes", WORKER | LANE | MASTER,                              \
-      "resident memory of the process, shared memory too; of a server, its first lane tells it")
+      "resident memory of the process, shared memory too; of a server, its first lane tells it")   \
+    X(46, ROWS_HOT, rows_hot, GAUGE, "rows", LANE, "rows of sparse tables that are in memory")     \
+    X(47, ROWS_COLD, rows_cold, GAUGE, "rows", LANE,                                               \
+      "rows of sparse tables that are on the disk only (full is spill)")                           \
+    X(48, COLD_BYTES, cold_bytes, GAUGE, "bytes", LANE, "bytes that these take on the disk")       \
+    X(49, COLD_READS, cold_reads, COUNTER, "rows", LANE, "rows that were read from the disk")      \
+    X(50, COLD_WRITES, cold_writes, COUNTER, "rows", LANE, "rows that left memory for the disk")   \
+    X(51, COLD_TIME, cold_time, COUNTER, "nanoseconds", LANE, "time spent on both")
 
 enum psi_metric {
 #define PSI_METRIC_ENUM(number, id, name, kind, unit, who, text) PSI_METRIC_##id = number,
