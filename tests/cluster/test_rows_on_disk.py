@@ -181,6 +181,7 @@ def test_show_tells_where_rows_are(start):
     def rows():
         told = subprocess.run([program("psd_run"), "show", title, "--json"], capture_output=True, text=True, timeout=60)
         (server,) = [one for one in json.loads(told.stdout)["processes"] if one["name"] == "server0"] if told.returncode == 0 else [{}]
+        print(told.stderr, server)
         return server.get("metrics", {})
 
     wait_for(lambda: rows().get("rows_cold", 0) > 1000 or job.process.poll() is not None, 30, lambda: f"cold rows, not {rows()}")
