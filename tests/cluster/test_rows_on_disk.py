@@ -178,14 +178,18 @@ def test_show_tells_where_rows_are(start):
     job = train(start, "--name", title, arguments=(*FEW, *GATE))
     job.wait_for_output("holding")
 
-    def rows():
-        told = subprocess.run([program("psd_run"), "show", title, "--json"], capture_output=True, text=True, timeout=60)
-        (server,) = [one for one in json.loads(told.stdout)["processes"] if one["name"] == "server0"] if told.returncode == 0 else [{}]
-        print(told.stderr, server)
-        return server.get("metrics", {})
+    def told(*options):
+        return subprocess.run([program("psd_run"), "show", title, *options], capture_output=True, text=True, timeout=60).stdout
 
-    wait_for(lambda: rows().get("rows_cold", 0) > 1000 or job.process.poll() is not None, 30, lambda: f"cold rows, not {rows()}")
-    assert rows()["rows_hot"] <= 4 * 300 and rows()["cold_bytes"] > 0
+    def server():
+        (one,) = [one for one in json.loads(told("--json"))["processes"] if one["name"] == "server0"]
+        return one
+
+    wait_for(lambda: server().get("rows_on_disk", 0) > 1000 or job.process.poll() is not None, 30,
+             lambda: f"rows on the disk, not {server()}")
+    rows = server()
+    assert rows["rows_in_memory"] <= 4 * 300 and rows["bytes_on_disk"] > 0
+    assert re.search(r"^server0: \d+ rows in memory, \d+ on the disk \(\d+\.\d MiB\)$", told(), re.MULTILINE), told()
     (job.directory / "gate").touch()
     assert job.wait(60) == 0, job.stderr()
 
