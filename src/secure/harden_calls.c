@@ -92,7 +92,7 @@ static const int plain_calls[] = {
 /* A server connects to the master, shares memory with workers of its host, and writes to files that it
  * has open from the start (store/sparse/cold.h). */
 static const int server_calls[] = {SCMP_SYS(connect), SCMP_SYS(ftruncate), SCMP_SYS(memfd_create),
-                                   SCMP_SYS(pwrite64)};
+                                   SCMP_SYS(fallocate)};
 
 /* Files of checkpoints, which landlock keeps to their directory. */
 static const int checkpoint_calls[] = {
@@ -284,7 +284,7 @@ count_calls(const struct psi_harden_args *args)
     if (args->shares_with_servers) {
         calls += count_conditions(sharing_conditions, COUNT(sharing_conditions));
     }
-    if (args->checkpoint != NULL) { /* openat, and of a server clone, ftruncate and pwrite64,
+    if (args->checkpoint != NULL) { /* openat, and of a server clone, ftruncate and fallocate,
                                         were counted */
         calls += COUNT(checkpoint_calls) + (args->role == PSI_HARDEN_SERVER ? -2UL : 1);
     }

@@ -22,7 +22,7 @@
 #include "store/sparse/cold.h"
 #include "store/sparse/state.h"
 
-enum { TIER_BLOCK = 1024, TIER_MOVING = 4096 };
+enum { TIER_BLOCK = 1024, TIER_MOVING = 1024 };
 
 /* What the cold store has of a bucket. */
 struct tier_bucket {

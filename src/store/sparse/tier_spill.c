@@ -14,9 +14,9 @@
 #include "store/sparse/tier.h"
 
 /* Some at once, because all rows of the bucket have to be looked at for it, and because records of one
- * bucket lie side by side: the oldest 8th of a full one. After a failure it is tried again so many
+ * bucket lie side by side: the oldest third of a full one. After a failure it is tried again so many
  * changes later. */
-enum { AT_ONCE = 8, RETRY_CHANGES = 256 };
+enum { AT_ONCE = 3, RETRY_CHANGES = 256 };
 
 /* ---- Rows leave memory ---- */
 
