@@ -308,6 +308,7 @@ test_a_row_that_went_stays_away(void **state)
     }
     assert_int_equal(memory_of(pair.store[1]).rows, 1);
     assert_int_equal(memory_of(pair.store[0]).rows, 1);
+    push_ids(&pair, 2000, 2000 + IDS, 1); /* the same buckets have others on the disk */
     for (uint64_t id = 0; id < IDS; id++) {
         ids[id] = id;
     }
