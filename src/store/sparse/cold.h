@@ -35,14 +35,14 @@ struct cold {
 };
 
 struct cold_ops {
-    /* Shows those that are there, in the order of `keys`. */
+    /* Shows those that are there, in the order of `keys`: rising ones are found sooner. */
     void (*get)(struct cold *cold, const uint64_t *keys, size_t count, cold_found_fn found,
                 void *context);
 
     /* The first row whose key is `from` or larger. false: there is none. */
     bool (*next)(struct cold *cold, uint64_t from, struct cold_row *row_p);
 
-    /* Over those that are there. All of them, or none: PSD_ERR_IO, with the reason. */
+    /* Over those that are there; rising keys are sooner written. All of them, or none: PSD_ERR_IO, with the reason. */
     psd_status (*put)(struct cold *cold, const struct cold_row *rows, size_t count,
                       struct psd_error *err);
 

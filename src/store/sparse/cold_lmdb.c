@@ -60,7 +60,7 @@ struct lmdb_table {
     struct lmdb_place *place;
     MDB_dbi tree;
     size_t record_bytes;
-    MDB_cursor *cursor; /* for next(); NULL: none yet */
+    MDB_cursor *cursor; /* of the reader; NULL: none yet */
     uint64_t change;    /* that the cursor sees */
 };
 
@@ -104,17 +104,32 @@ record_of(const struct lmdb_table *table, const MDB_val *value)
     return value->mv_data;
 }
 
+/* A cursor finds a key at once that is near the one before. */
+static MDB_cursor *
+reading_cursor(struct lmdb_table *table)
+{
+    MDB_txn *reader = begin_reading(table->place);
+
+    if (table->cursor == NULL) {
+        must(mdb_cursor_open(reader, table->tree, &table->cursor), "begin to read");
+    } else if (table->change != table->place->change) {
+        must(mdb_cursor_renew(reader, table->cursor), "begin to read");
+    }
+    table->change = table->place->change;
+    return table->cursor;
+}
+
 static void
 lmdb_get(struct cold *cold, const uint64_t *keys, size_t count, cold_found_fn found, void *context)
 {
     struct lmdb_table *table = (struct lmdb_table *)cold;
-    MDB_txn *reader = begin_reading(table->place);
+    MDB_cursor *cursor = reading_cursor(table);
 
     for (size_t i = 0; i < count; i++) {
         uint64_t key_of = keys[i];
         MDB_val key = {.mv_size = sizeof(key_of), .mv_data = &key_of};
         MDB_val value;
-        const int code = mdb_get(reader, table->tree, &key, &value);
+        const int code = mdb_cursor_get(cursor, &key, &value, MDB_SET);
 
         if (code != MDB_NOTFOUND) {
             must(code, "read a row");
@@ -127,18 +142,10 @@ static bool
 lmdb_next(struct cold *cold, uint64_t from, struct cold_row *row_p)
 {
     struct lmdb_table *table = (struct lmdb_table *)cold;
-    MDB_txn *reader = begin_reading(table->place);
     MDB_val key = {.mv_size = sizeof(from), .mv_data = &from};
     MDB_val value;
-    int code;
+    const int code = mdb_cursor_get(reading_cursor(table), &key, &value, MDB_SET_RANGE);
 
-    if (table->cursor == NULL) {
-        must(mdb_cursor_open(reader, table->tree, &table->cursor), "go through rows");
-    } else if (table->change != table->place->change) {
-        must(mdb_cursor_renew(reader, table->cursor), "go through rows");
-    }
-    table->change = table->place->change;
-    code = mdb_cursor_get(table->cursor, &key, &value, MDB_SET_RANGE);
     if (code == MDB_NOTFOUND) {
         return false;
     }
@@ -216,6 +223,26 @@ end_change(MDB_txn *change, int code)
     return code;
 }
 
+static int
+put_all(const struct lmdb_table *table, MDB_txn *change, const struct cold_row *rows, size_t count)
+{
+    MDB_cursor *cursor;
+    int code = mdb_cursor_open(change, table->tree, &cursor);
+
+    if (code != 0) {
+        return code;
+    }
+    for (size_t i = 0; i < count && code == 0; i++) {
+        uint64_t key_of = rows[i].key;
+        MDB_val key = {.mv_size = sizeof(key_of), .mv_data = &key_of};
+        MDB_val value = {.mv_size = table->record_bytes, .mv_data = (void *)rows[i].record};
+
+        code = mdb_cursor_put(cursor, &key, &value, 0);
+    }
+    mdb_cursor_close(cursor);
+    return code;
+}
+
 static psd_status
 lmdb_put(struct cold *cold, const struct cold_row *rows, size_t count, struct psd_error *err)
 {
@@ -224,14 +251,7 @@ lmdb_put(struct cold *cold, const struct cold_row *rows, size_t count, struct ps
     int code = begin_change(table->place, pages_for(table, count), &change);
 
     if (code == 0) {
-        for (size_t i = 0; i < count && code == 0; i++) {
-            uint64_t key_of = rows[i].key;
-            MDB_val key = {.mv_size = sizeof(key_of), .mv_data = &key_of};
-            MDB_val value = {.mv_size = table->record_bytes, .mv_data = (void *)rows[i].record};
-
-            code = mdb_put(change, table->tree, &key, &value, 0);
-        }
-        code = end_change(change, code);
+        code = end_change(change, put_all(table, change, rows, count));
     }
     return code == 0 ? PSD_OK : fail(table->place, code, "write rows", err);
 }

@@ -48,6 +48,15 @@ leave(struct sparse *store, const struct cold_row *moving)
               (uint32_t)(offset / store->pool.row_bytes));
 }
 
+static int
+compare_keys(const void *a, const void *b)
+{
+    const struct cold_row *left = a;
+    const struct cold_row *right = b;
+
+    return (left->key > right->key) - (left->key < right->key);
+}
+
 /* false: they could not be written, and stay. */
 static bool
 move(struct sparse *store)
@@ -60,6 +69,7 @@ move(struct sparse *store)
     if (count == 0) {
         return true;
     }
+    qsort(tier->moving, count, sizeof(tier->moving[0]), compare_keys);
     if (tier->cold->ops->put(tier->cold, tier->moving, count, &err) != PSD_OK) {
         tier->full = err;
         tier->retry_in = RETRY_CHANGES;
