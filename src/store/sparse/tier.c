@@ -1,5 +1,5 @@
 /*
- * tier.c - rows that memory does not hold: made, read, brought back.
+ * tier.c - rows that memory does not hold: made, and read.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -9,9 +9,6 @@
 
 #include "base/fail.h"
 #include "base/monotonic.h"
-#include "shard/bucket.h"
-#include "store/sparse/finder.h"
-#include "store/sparse/room.h"
 
 psd_status
 tier_create(struct sparse *store, struct cold_place *place, struct psd_error *err)
@@ -95,55 +92,6 @@ tier_ask(const struct tier_asking *asking, uint64_t key, size_t place)
     if (tier->asked == TIER_BLOCK) {
         tier_ask_rest(asking);
     }
-}
-
-/* ---- Bringing back ---- */
-
-struct fetching {
-    struct sparse *store;
-    bool has_failed;
-};
-
-static void
-bring(void *context, size_t place, const void *record)
-{
-    struct fetching *fetching = context;
-    struct sparse *store = fetching->store;
-    uint64_t key;
-    struct row head;
-
-    (void)place;
-    memcpy(&head, record, sizeof(head));
-    key = psi_bucket_mix(head.id);
-    if (fetching->has_failed || !room_bring(store, bucket_of(store, key), record)) {
-        fetching->has_failed = true;
-        return;
-    }
-    store->tier->buckets[key >> (64 - store->bits)].rows--;
-    store->tier->rows--;
-}
-
-bool
-tier_fetch(struct sparse *store, const uint64_t *ids, size_t count)
-{
-    struct fetching fetching = {.store = store};
-    const struct tier_asking asking = {.store = store, .found = bring, .context = &fetching};
-    struct finder finder PSI_UNINITIALIZED;
-
-    if (store->tier->rows == 0) {
-        return true;
-    }
-    finder_init(&finder, store, ids, count, ROW_HEAD_BYTES);
-    for (size_t i = 0; i < count; i++) {
-        const uint64_t key = psi_bucket_mix(ids[i]);
-        const uint32_t guess = finder_next(&finder);
-
-        if (tier_may_have(store, key) && finder_row(store, ids[i], guess) == NULL) {
-            tier_ask(&asking, key, i);
-        }
-    }
-    tier_ask_rest(&asking);
-    return !fetching.has_failed;
 }
 
 /* ---- Going through a bucket ---- */

@@ -2,8 +2,8 @@
  * tier_test.c - a table whose rows memory does not all hold has the same bits as one whose rows it
  * does: in lookups, in what is saved, copied and loaded, and in what goes.
  *
- * Each test runs with a cold store in memory, which says what is in it and can be full, and with the
- * real one.
+ * Each test runs with a cold store in memory, which says what is in it and can be full; and with the real
+ * one, where it was built.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -542,7 +542,8 @@ test_without_a_place(void **state)
     cold_place_destroy(place);
 }
 
-/* The same with files. */
+#ifdef PSI_HAVE_LMDB
+
 static int
 with_files(void **state)
 {
@@ -557,26 +558,20 @@ with_files(void **state)
     {                                                                                              \
         .name = #test "_in_files", .test_func = (test), .setup_func = with_files                   \
     }
+#else
+#define BOTH(test) cmocka_unit_test(test)
+#endif
 
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-#ifdef PSI_HAVE_LMDB
         BOTH(test_same_bits_as_in_memory),
         BOTH(test_narrow_rows),
         BOTH(test_a_row_that_went_stays_away),
         BOTH(test_cleared_buckets_are_empty),
         BOTH(test_saved_rows_are_loaded),
         BOTH(test_snapshot_while_rows_move),
-#else
-        cmocka_unit_test(test_same_bits_as_in_memory),
-        cmocka_unit_test(test_narrow_rows),
-        cmocka_unit_test(test_a_row_that_went_stays_away),
-        cmocka_unit_test(test_cleared_buckets_are_empty),
-        cmocka_unit_test(test_saved_rows_are_loaded),
-        cmocka_unit_test(test_snapshot_while_rows_move),
-#endif
         cmocka_unit_test(test_a_full_disk_loses_nothing),
         cmocka_unit_test(test_a_full_disk_and_no_memory_refuse),
         cmocka_unit_test(test_what_cannot_be_removed_ends_the_table),
