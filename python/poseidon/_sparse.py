@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import operator
 from ctypes import byref, c_void_p, pointer, sizeof
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._arguments import filled, yes_or_no
 from ._context import Context, context as default_context
-from ._errors import InvalidError
 from ._future import Future
 from ._library import (DTYPES, FULLS, INITS, NAN_POLICIES, OK, REDUCES, UNBOUNDED, USES, Rows,
                        SparseArgs, check, library)
@@ -59,19 +58,16 @@ class SparseTable:
                  row_wise: bool = False, group_lasso: float = 0.0, priority: int = 0,
                  context: Context | None = None, **rule_numbers: Unpack[RuleNumbers]):
         self.name = str(name)
-        self.width = operator.index(width)
         self.dtype = dtype_name(dtype)
         self.use = use
         self.saved = use == "update"  # that save() cannot write it yet, it says
         self.context = context or default_context()
-        self._staleness = _staleness(staleness)
+        self._staleness = _staleness(self.name, staleness)
         self._step = 0  # where the library keeps none: asynchronous tables
         self._learnt: Any = None  # gradients that layers have left (_rows.py)
-        if not 0 < self.width < 2**32:
-            raise InvalidError(f"sparse table {self.name}: width is {width}, expected 1 to 4096")
-        args = SparseArgs(
-            struct_size=sizeof(SparseArgs), name=self.name.encode(), dtype=DTYPES[self.dtype],
-            width=self.width, use=_one_of(self.name, "use", USES, use),
+        args = filled(
+            SparseArgs, f"sparse table {self.name}", name=self.name.encode(), dtype=DTYPES[self.dtype],
+            width=width, use=_one_of(self.name, "use", USES, use),
             reduce=_one_of(self.name, "reduce", REDUCES, reduce),
             staleness=self._staleness, backup_workers=backup_workers,
             nan_policy=_one_of(self.name, "nan_policy", NAN_POLICIES, nan_policy),
@@ -79,9 +75,11 @@ class SparseTable:
             priority=priority, admit_after=admit_after, admit_window=admit_window,
             admit_share=admit_share, capacity_rows=capacity_rows,
             full=_one_of(self.name, "full", FULLS, full), idle_steps=idle_steps,
-            norm_min=norm_min, sweep_every=sweep_every, row_wise=row_wise, group_lasso=group_lasso)
+            norm_min=norm_min, sweep_every=sweep_every,
+            row_wise=yes_or_no(f"sparse table {self.name}: row_wise", row_wise), group_lasso=group_lasso)
         if use == "update" or (rule, schedule) != ("sgd", "constant") or rule_numbers:
             args.rule = pointer(_rule_args(type(self), self.name, rule, schedule, rule_numbers))
+        self.width = args.width
         handle = c_void_p()
         self.context._calls.make(library().psd_sparse_open, self.context._check(), byref(args),
                                  byref(handle))

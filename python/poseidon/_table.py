@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Iterable, TypedDict
 
 import numpy as np
 
+from ._arguments import filled
 from ._context import Context, context as default_context
 from ._errors import InvalidError, MismatchError, StateError
 from ._future import Future
@@ -53,10 +54,13 @@ def _one_of(table: str, field: str, known: dict[str, int], value: Any) -> int:
     return known[value]
 
 
-def _staleness(value: Any) -> int:
+def _staleness(table: str, value: Any) -> int:
     if value is None or value in ("unbounded", math.inf):
         return UNBOUNDED
-    return operator.index(value)
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f'table {table}: staleness is {value!r}, expected a number of steps, or "unbounded"') from None
 
 
 def _check_names(kind: type, table: str, numbers: RuleNumbers) -> None:
@@ -71,8 +75,8 @@ def _check_names(kind: type, table: str, numbers: RuleNumbers) -> None:
 
 def _rule_args(kind: type, table: str, rule: str, schedule: str, numbers: RuleNumbers) -> RuleArgs:
     _check_names(kind, table, numbers)
-    return RuleArgs(struct_size=sizeof(RuleArgs), rule=_one_of(table, "rule", RULES, rule),
-                    schedule=_one_of(table, "schedule", SCHEDULES, schedule), **numbers)
+    return filled(RuleArgs, f"table {table}", rule=_one_of(table, "rule", RULES, rule),
+                  schedule=_one_of(table, "schedule", SCHEDULES, schedule), **numbers)
 
 
 class Table:
@@ -111,15 +115,15 @@ class Table:
         self.context._check()
         self._set_type(shape, dtype, values)
         self._step = 0  # where the library keeps none: asynchronous and empty tables
-        self._staleness = _staleness(staleness)
+        self._staleness = _staleness(self.name, staleness)
         self._bytes = math.prod(self.shape) * self._numpy.itemsize
         self._handle: int | None = None
         self._dropped = False
         self._view: np.ndarray | None = None
         init = init or ("zero" if values is None else "rank0")
         lent = self._initial_values(init, values)
-        args = TableArgs(
-            struct_size=sizeof(TableArgs), name=self.name.encode(), dtype=DTYPES[self.dtype],
+        args = filled(
+            TableArgs, f"table {self.name}", name=self.name.encode(), dtype=DTYPES[self.dtype],
             dims=len(self.shape) or 1, use=_one_of(self.name, "use", USES, use),
             reduce=_one_of(self.name, "reduce", REDUCES, reduce), staleness=self._staleness,
             backup_workers=backup_workers,

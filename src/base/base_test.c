@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -18,6 +19,7 @@
 
 #include <cmocka.h>
 
+#include "base/copy_aside.h"
 #include "base/cores.h"
 #include "base/crc32c.h"
 #include "base/descriptors.h"
@@ -52,6 +54,49 @@ test_crc32c_paths_agree(void **state)
         for (size_t count = 0; from + count <= sizeof(bytes); count++) {
             assert_int_equal(psi_crc32c(7, bytes + from, count),
                              psi_crc32c_portable(7, bytes + from, count));
+        }
+    }
+}
+
+/* If this fails, they disagree about what is long. */
+static void
+test_crc32c_paths_agree_on_long_pieces(void **state)
+{
+    enum { BYTES = 60000 };
+    uint8_t *bytes = malloc(BYTES);
+    uint64_t drawn = 1;
+
+    (void)state;
+    assert_non_null(bytes);
+    for (size_t i = 0; i < BYTES; i++) {
+        drawn = drawn * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        bytes[i] = (uint8_t)(drawn >> 56);
+    }
+    for (size_t bytes_left = BYTES; bytes_left > BYTES / 3; bytes_left -= 4567) {
+        assert_int_equal(psi_crc32c(7, bytes + 3, bytes_left - 3),
+                         psi_crc32c_portable(7, bytes + 3, bytes_left - 3));
+    }
+    free(bytes);
+}
+
+/* If this fails, what a checkpoint saves is not what a table had. */
+static void
+test_copies_aside_are_copies(void **state)
+{
+    enum { BYTES = 1000 };
+    uint8_t from[BYTES + 7];
+    _Alignas(64) uint8_t to[BYTES + 70];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(from); i++) {
+        from[i] = (uint8_t)(i * 37 + 11);
+    }
+    for (size_t begin = 0; begin < 70; begin += 23) { /* on a line, and off it */
+        for (size_t bytes = 0; bytes <= BYTES - begin; bytes += 13) {
+            memset(to, 0xee, sizeof(to));
+            psi_copy_aside(to + begin, from + begin % 7, bytes);
+            assert_memory_equal(to + begin, from + begin % 7, bytes);
+            assert_int_equal(to[begin + bytes], 0xee);
         }
     }
 }
@@ -405,6 +450,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_crc32c_known_value),
         cmocka_unit_test(test_crc32c_paths_agree),
+        cmocka_unit_test(test_copies_aside_are_copies),
+        cmocka_unit_test(test_crc32c_paths_agree_on_long_pieces),
         cmocka_unit_test(test_crc32c_in_any_order),
         cmocka_unit_test(test_fail_errno_appends_reason),
         cmocka_unit_test(test_status_texts),

@@ -70,8 +70,9 @@ is_unproved(struct psi_peer *peer, const struct psd_error *reason)
             peer->backoff_ns = refused_backoff_ns;
         }
     }
-    return peer->refusals >= REFUSALS_MAX ||
-           (peer->refusals > 0 && now_ns - peer->refused_ns >= refused_max_ns);
+    return !peer->is_listed &&
+           (peer->refusals >= REFUSALS_MAX ||
+            (peer->refusals > 0 && now_ns - peer->refused_ns >= refused_max_ns));
 }
 
 static void

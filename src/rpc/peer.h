@@ -53,6 +53,8 @@ struct psi_peer {
     char address[PSI_ADDRESS_BYTES];
     char
         name[PSI_IDENTITY_BYTES]; /* who must be there; the owner's to set, before the first tick */
+    bool
+        is_listed; /* ... too: who was there by the view may have moved, so a refused proof is not final */
     enum psi_peer_state state;
     struct psi_conn *conn; /* CONNECTING, UP */
     struct psi_inbox inbox;

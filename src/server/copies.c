@@ -9,8 +9,6 @@
 
 #include <sys/mman.h>
 
-enum { AHEAD_BYTES = 256 << 20 /* ready at most: who writes may be held up by the disk */ };
-
 struct copy {
     struct copy *next;
     size_t bytes;
@@ -96,11 +94,9 @@ copies_add(struct copies *copies, struct copy *copy)
 size_t
 copies_wants(const struct copies *copies)
 {
-    const uint64_t most = copies->coming < AHEAD_BYTES ? copies->coming : AHEAD_BYTES;
-
     const bool fits = copies->ready_bytes + copies->used_bytes + copies->copy_bytes <= copies->room;
 
-    return copies->ready_bytes < most && fits ? copies->copy_bytes : 0;
+    return copies->ready_bytes < copies->coming && fits ? copies->copy_bytes : 0;
 }
 
 struct copy *

@@ -16,7 +16,7 @@
 /* Processor time, by part. */
 struct lane_disk_cost {
     uint64_t copy_ns;  /* in write(): the lane waits for that */
-    uint64_t room_ns;  /* memory for copies */
+    uint64_t room_ns;  /* memory for copies, from prepare() on */
     uint64_t check_ns; /* checksums, and comparing with what is there */
     uint64_t write_ns;
 };
@@ -41,6 +41,8 @@ struct lane_disk_rows {
 
 /* What became of what was begun last. */
 struct lane_disk_news {
+    bool is_prepared; /* all the memory that there will be */
+    bool has_room;    /* of that, some for a piece is left */
     uint64_t written; /* bytes that need no memory any more */
     bool failed;      /* because: */
     char text[256];
@@ -56,6 +58,9 @@ struct lane_disk_news {
 /* Nothing here waits for a disk. The lane is woken when there is news. */
 struct lane_disk {
     void *self;
+    void (*prepare)(
+        void *self,
+        const struct lane_disk_load *load); /* memory for what will be begun; or drop() */
     void (*begin)(void *self, const struct psi_part_order *order,
                   const struct lane_disk_load *load);
     void (*write)(

@@ -422,6 +422,7 @@ lane_tick(struct lane *lane)
         lane->rounds_due = false;
         rounds_try_close_all(lane);
     }
+    snapshot_ahead_tick(lane, now_ns);
     if (lane->snapshot != NULL) {
         snapshot_tick(lane, now_ns);
     }
@@ -434,6 +435,7 @@ lane_next_ns(const struct lane *lane)
     const uint64_t want_ns = want_next_ns(lane);
     const uint64_t line_ns = waiting_line_ns(lane);
     const uint64_t report_ns = view_report_next_ns(lane);
+    const uint64_t ahead_ns = snapshot_ahead_next_ns(lane);
     uint64_t next_ns = start_ns(lane);
 
     if (lane->finished) {
@@ -443,6 +445,7 @@ lane_next_ns(const struct lane *lane)
     next_ns = want_ns < next_ns ? want_ns : next_ns;
     next_ns = line_ns < next_ns ? line_ns : next_ns;
     next_ns = report_ns < next_ns ? report_ns : next_ns;
+    next_ns = ahead_ns < next_ns ? ahead_ns : next_ns;
     if (lane->pair != NULL) {
         const uint64_t pair_ns = pair_next_ns(lane);
 

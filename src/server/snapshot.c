@@ -24,12 +24,13 @@
 #include "server/snapshot_state.h"
 
 enum {
-    LEISURE_BYTES = 16 << 20, /* so much waits for the disk at most, unless rounds press */
-    TURN_BYTES = 1 << 20,     /* copied per turn of the loop ... */
-    ROWS_BYTES = 128 << 10,   /* ... of rows, which lie here and there */
-    ROOM_BYTES_MIN = 64 << 20,
-    WAIT_MS = 10000,   /* rounds wait no longer for a disk that takes nothing */
-    HANGS_MS = 600000, /* and nobody does */
+    LEISURE_BYTES =
+        16
+        << 20, /* so much waits for the disk at most, unless rounds press or there is room anyway */
+    TURN_BYTES = 1 << 20,   /* copied per turn of the loop ... */
+    ROWS_BYTES = 128 << 10, /* ... of rows, which lie here and there */
+    WAIT_MS = 10000,        /* rounds wait no longer for a disk that takes nothing */
+    HANGS_MS = 600000,      /* and nobody does */
 };
 
 static const struct lane_disk *
@@ -50,8 +51,9 @@ tell_slow(const struct lane *lane)
             (unsigned long long)(snapshot->room >> 20));
 }
 
-void
-snapshot_drop(struct lane *lane)
+/* What the disk has of it stays there. */
+static void
+forget(struct lane *lane)
 {
     struct snapshot *snapshot = lane->snapshot;
 
@@ -70,11 +72,20 @@ snapshot_drop(struct lane *lane)
         snapshot_rows_end(table);
         table->order = NULL;
     }
-    disk_of(lane)->drop(disk_of(lane)->self);
     free(snapshot->order.table);
     free(snapshot->written);
     free(snapshot);
     lane->snapshot = NULL;
+}
+
+void
+snapshot_drop(struct lane *lane)
+{
+    if (lane->snapshot != NULL || lane->ahead.is_made) {
+        disk_of(lane)->drop(disk_of(lane)->self);
+    }
+    lane->ahead = (struct snapshot_ahead){0};
+    forget(lane);
 }
 
 static void __attribute__((format(printf, 2, 3))) fail(struct lane *lane, const char *format, ...)
@@ -266,36 +277,6 @@ snapshot_reached(struct lane *lane, struct chunk *chunk)
 
 /* -------------------------------------------------------------------------------------- order --- */
 
-/* The highest step of any chunk of a table with rounds: it may be late for another. */
-static uint64_t
-highest(const struct lane *lane)
-{
-    uint64_t step = 0;
-
-    for (const struct table *table = lane->tables; table != NULL; table = table->next) {
-        for (uint64_t i = 0; table->spec.use == PSD_USE_UPDATE &&
-                             psi_spec_synchronous(&table->spec) && i < table->chunk_count;
-             i++) {
-            const uint64_t version = table->chunks[i].clock.version;
-
-            step = version > step ? version : step;
-        }
-    }
-    return step;
-}
-
-static void
-add_to_load(const struct chunk *chunk, struct lane_disk_load *load)
-{
-    for (unsigned part = 0; part < PSI_PARTS_MAX && !is_sparse(chunk); part++) {
-        const size_t bytes = psi_chunk_elements(chunk->table->spec.count, chunk->index) *
-                             psi_spec_part_bytes(&chunk->table->spec, part);
-
-        load->bytes += bytes;
-        load->piece_bytes = bytes > load->piece_bytes ? bytes : load->piece_bytes;
-    }
-}
-
 static void
 order_rows(struct lane *lane, struct table *table)
 {
@@ -331,7 +312,7 @@ begin_table(struct lane *lane, struct psi_order_table *order, struct lane_disk_l
 
         chunk->due = true;
         snapshot->left++;
-        add_to_load(chunk, load);
+        snapshot_add_to_load(chunk, load);
         if (!psi_spec_synchronous(&table->spec)) {
             snapshot->alone_waits = true;
         } else if (chunk->clock.version == snapshot->step) {
@@ -359,16 +340,6 @@ alone_may_begin(const struct lane *lane)
     return lane->snapshot->alone_waits && lane->furthest >= lane->snapshot->step;
 }
 
-/* A quarter of the memory that is free. */
-static uint64_t
-room_for_copies(const struct lane *lane)
-{
-    const uint64_t max = lane->config.memory_max;
-    const uint64_t room = (max > lane->memory_used ? max - lane->memory_used : 0) / 4;
-
-    return room < ROOM_BYTES_MIN ? ROOM_BYTES_MIN : room;
-}
-
 /* Takes the order's list. */
 static void
 begin(struct lane *lane, uint64_t number, uint64_t step, const struct psi_order *order)
@@ -391,10 +362,10 @@ begin(struct lane *lane, uint64_t number, uint64_t step, const struct psi_order 
     snapshot->order = *order;
     snapshot->written = written;
     snapshot->ready_end = &snapshot->ready;
-    snapshot->room =
-        lane->config.snapshot_bytes != 0 ? lane->config.snapshot_bytes : room_for_copies(lane);
+    snapshot->room = snapshot_room(lane);
     snapshot->taken_ns = psi_now_ns(lane->env);
     lane->snapshot = snapshot;
+    lane->ahead = (struct snapshot_ahead){0};
     memcpy(part.bytes, order->bytes, sizeof(part.bytes));
     for (uint32_t i = 0; i < order->tables; i++) {
         written[i].id = order->table[i].id;
@@ -411,7 +382,6 @@ snapshot_ordered(struct lane *lane, const void *payload, size_t bytes, struct ps
 {
     const struct psi_frame *frame = &lane->master.peer.inbox.frame;
     struct psi_order order = {.table = calloc(PSI_TABLES_MAX, sizeof(*order.table))};
-    struct psi_written late = {.news = PSI_WRITTEN_LATE};
     psd_status status;
 
     if (order.table == NULL) {
@@ -427,17 +397,20 @@ snapshot_ordered(struct lane *lane, const void *payload, size_t bytes, struct ps
         free(order.table);
         return PSD_OK;
     }
-    snapshot_drop(lane);
-    if (order.tables > 0 && disk_of(lane) == NULL) {
+    if (order.tables == 0) {
+        forget(lane);
+        snapshot_asked(lane, frame->seq);
+    } else if (disk_of(lane) == NULL) {
         (void)snapshot_tell_failure(lane, frame->seq, "was started without --checkpoint");
-    } else if (order.tables > 0 && highest(lane) <= frame->step) {
+    } else if (snapshot_highest(lane) <= frame->step) {
+        forget(lane);
         begin(lane, frame->seq, frame->step, &order);
         return PSD_OK;
     } else {
-        const uint64_t step = highest(lane);
-
-        late.news = order.tables > 0 ? PSI_WRITTEN_LATE : PSI_WRITTEN_REACHED;
-        (void)snapshot_tell(lane, frame->seq, step > lane->furthest ? step : lane->furthest, &late);
+        if (lane->snapshot != NULL) {
+            snapshot_drop(lane);
+        }
+        snapshot_tell_reached(lane, frame->seq, PSI_WRITTEN_LATE);
     }
     free(order.table);
     return PSD_OK;
@@ -465,20 +438,22 @@ has_ready(struct snapshot *snapshot)
             snapshot->ready->clock.committed == snapshot->ready->clock.version);
 }
 
-/* ... while so much waits for the disk? */
+/* ... while so much waits for the disk? Where memory is there, what is copied now is not copied when a round waits
+ * for it. */
 static bool
-has_time(struct snapshot *snapshot, uint64_t waiting)
+has_time(struct snapshot *snapshot, const struct lane_disk_news *news, uint64_t waiting)
 {
-    return !snapshot->failed && waiting < LEISURE_BYTES && has_ready(snapshot) &&
+    return !snapshot->failed && (waiting < LEISURE_BYTES || news->has_room) &&
+           has_ready(snapshot) &&
            (waiting == 0 || waiting + chunk_bytes(snapshot->ready) <= snapshot->room);
 }
 
 static void
-hand_over_at_leisure(struct lane *lane, uint64_t waiting)
+hand_over_at_leisure(struct lane *lane, const struct lane_disk_news *news, uint64_t waiting)
 {
     size_t done = 0;
 
-    while (done < TURN_BYTES && has_time(lane->snapshot, waiting + done)) {
+    while (done < TURN_BYTES && has_time(lane->snapshot, news, waiting + done)) {
         struct chunk *chunk = lane->snapshot->ready;
 
         done += is_sparse(chunk) ? TURN_BYTES : chunk_bytes(chunk);
@@ -557,7 +532,7 @@ snapshot_tick(struct lane *lane, uint64_t now_ns)
     if (alone_may_begin(lane)) {
         make_alone_ready(lane);
     }
-    hand_over_at_leisure(lane, waiting);
+    hand_over_at_leisure(lane, &news, waiting);
     if (snapshot->left == 0 && !snapshot->finished && !snapshot->failed) {
         snapshot->finished = true;
         disk_of(lane)->finish(disk_of(lane)->self);
@@ -583,5 +558,5 @@ snapshot_wants_a_turn(const struct lane *lane)
     disk_of(lane)->look(disk_of(lane)->self, &news);
     return (snapshot->left == 0 && !snapshot->finished) || news.failed || alone_may_begin(lane) ||
            (news.done && !snapshot->told && psi_master_link_is_up(&lane->master)) ||
-           has_time(snapshot, snapshot->given - news.written);
+           has_time(snapshot, &news, snapshot->given - news.written);
 }

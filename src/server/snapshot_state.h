@@ -40,4 +40,19 @@ bool snapshot_tell_failure(const struct lane *lane, uint64_t number, const char 
 /* All is on the disk. Says so when the master can hear it. */
 void snapshot_tell_all(const struct lane *lane, const struct lane_disk_news *news);
 
+/* How far this lane is: when it was asked, or was given a step that is over. */
+void snapshot_tell_reached(const struct lane *lane, uint64_t number, enum psi_written_news news);
+
+/* The highest step of any chunk of a table with rounds: it may be late for another. */
+uint64_t snapshot_highest(const struct lane *lane);
+
+/* snapshot_ahead.c. How far is this lane? That is answered when there is room for copies. */
+void snapshot_asked(struct lane *lane, uint64_t number);
+
+/* Copies may take so much memory. */
+uint64_t snapshot_room(const struct lane *lane);
+
+/* What the chunk's copy will take. */
+void snapshot_add_to_load(const struct chunk *chunk, struct lane_disk_load *load);
+
 #endif

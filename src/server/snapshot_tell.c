@@ -38,6 +38,15 @@ snapshot_tell_failure(const struct lane *lane, uint64_t number, const char *text
     return snapshot_tell(lane, number, 0, &written);
 }
 
+void
+snapshot_tell_reached(const struct lane *lane, uint64_t number, enum psi_written_news news)
+{
+    const struct psi_written written = {.news = news};
+    const uint64_t step = snapshot_highest(lane);
+
+    (void)snapshot_tell(lane, number, step > lane->furthest ? step : lane->furthest, &written);
+}
+
 static bool
 tell_blocks(const struct lane *lane, unsigned file, const struct psi_manifest_file *sums)
 {

@@ -31,6 +31,14 @@ struct session;
 struct snapshot;
 struct table;
 
+/* Memory for a checkpoint that is coming (snapshot_ahead.c). */
+struct snapshot_ahead {
+    bool is_asked; /* how far the lane is: by `number`, and not answered yet */
+    bool is_made;  /* the disk has been told what is coming */
+    uint64_t number;
+    uint64_t until_ns; /* so long the answer waits; then, so long the order is waited for */
+};
+
 /* A gradient in memory: received, not yet added. `data` has room for a power of two of bytes; a
  * gradient on loan, or none at all, needs none. */
 struct slot {
@@ -323,7 +331,8 @@ struct lane {
 
     uint64_t furthest;         /* behind the last step that was pushed to a table without rounds */
     struct snapshot *snapshot; /* owned; its part of a checkpoint; NULL: none was ordered */
-    struct psi_ranks begun;    /* numbers of backup workers: a table with so many is here, or was */
+    struct snapshot_ahead ahead;
+    struct psi_ranks begun; /* numbers of backup workers: a table with so many is here, or was */
 
     struct journal journal;
     uint32_t rows;        /* ranks that there is room for: entries of every array per rank */
@@ -613,6 +622,10 @@ psd_status snapshot_ordered(struct lane *lane, const void *payload, size_t bytes
 void snapshot_drop(struct lane *lane);
 void snapshot_tick(struct lane *lane, uint64_t now_ns);
 bool snapshot_wants_a_turn(const struct lane *lane);
+
+/* snapshot_ahead.c */
+void snapshot_ahead_tick(struct lane *lane, uint64_t now_ns);
+uint64_t snapshot_ahead_next_ns(const struct lane *lane);
 
 /* Of a chunk that is due. Its round is full: is there no room for a copy of it? It is about to go on
  * to version `next`; it has. */

@@ -2,7 +2,9 @@
 """A real browser for tests: Chromium, through the WebDriver protocol of its driver."""
 
 import base64
+import contextlib
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -22,12 +24,15 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-
 SERVE_TRIES = 5
 PATIENCE_S = 300  # however busy the cores are: a page with much to draw takes minutes where many others compute
 ANSWER_S = 2 * PATIENCE_S  # of the driver, which gives a script PATIENCE_S
+NICE = -10  # who looks at a page has a machine of their own; among dozens of processes drawing takes a hundred times as long
 
 
 def serve():
     """A driver, and its address. It takes the same port for IPv4 and IPv6, and ends if another program has one of the two."""
     for _ in range(SERVE_TRIES):
         driver = subprocess.Popen([DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        with contextlib.suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, driver.pid, NICE)  # of the browser, too, which it starts
         said = []
         for line in driver.stdout:
             said.append(line)

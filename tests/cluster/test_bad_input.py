@@ -74,10 +74,11 @@ def test_ps_server_refuses(hand, arguments, text):
 
 @pytest.mark.parametrize("arguments,code,text", [
     (("--workers", 0, "true"), USAGE, "--workers: 0 is not a number from 1 to 1024"),
-    (("--servers", 0, "true"), USAGE, "--servers: 0 is not a number from 1 to 256"),
+    (("--servers", 0, "true"), USAGE, "--servers 0: a job of personality poseidon needs servers; give 1 to 256"),
     (("--workers", 1025, "true"), USAGE, "1025 is not a number from 1 to 1024"),
     (("-c", "cluster.json", "--workers", 2, "true"), USAGE, "the cluster file (-c) says what runs where"),
     (("true", "extra"), USAGE, "extra: more than one argument"),
+    (("true", "--workers", 2), USAGE, "--workers, behind the command: options of psd_run go before it"),
     (("--log_level=loud", "true"), USAGE, "must be error, warn, info, debug or trace"),
     (("show", "--heartbeat_ms=100"), USAGE, "is not one of psd_run show"),
     (("show", "--master", "nonsense"), CANNOT_START, "expected tcp://host:port"),

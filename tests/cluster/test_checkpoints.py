@@ -493,6 +493,7 @@ def test_export_and_prune(checkpointed, tmp_path):
     assert steps_of(copy) == {max(before): before[max(before)]}
     assert checkpoint("list", tmp_path / "arrays", cwd=tmp_path).returncode == 3
     assert checkpoint("list", cwd=tmp_path).returncode == 2
+    assert "checkpoint lst: unknown; expected list, verify" in checkpoint("lst", copy, cwd=tmp_path).stderr
 
 
 @pytest.mark.parametrize("arguments, said", [

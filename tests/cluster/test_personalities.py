@@ -496,7 +496,7 @@ def test_own_values(start):
     (("--personality", "torch", "--chief"), "--chief works only with --personality=tf_config"),
     (("--personality", "tf1,tf_config", "--chief"), "--chief does not go with --personality=tf1"),
     (("--personality", "tf_config", "--evaluator"), "there must be more of them"),
-    (("--personality", "dmlc", "--servers", "0"), "--servers: 0 is not a number from 1 to 256"),
+    (("--personality", "dmlc", "--servers", "0"), "--servers 0: a job of personality dmlc needs servers; give 1 to 256"),
     (("--tf_config", "/nowhere.json"), "open /nowhere.json: No such file"),
     (("--tf_config", "env"), "the variable TF_CONFIG is not set"),
     (("--tf_config", "w.json", "--workers", "2"), "give no cluster file, --workers"),

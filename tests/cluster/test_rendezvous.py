@@ -384,7 +384,7 @@ def test_directories_that_will_not_do(tmp_path):
     (["--rank", "0", "--size", "2", "--sync", "."], "--sync does not go with --rendezvous: several"),
     (["--rank", "1", "--size", "2", "--tf_config", "w.json"], "--tf_config does not go with"),
     (["--rank", "1", "--size", "2", "--roles", "ps,worker"], "--roles is about the tasks of Slurm"),
-    (["--rank", "1", "--size", "2", "--servers", "0"], "--servers: 0 is not a number"),
+    (["--rank", "1", "--size", "2", "--servers", "0"], "--servers 0: a job of personality poseidon needs servers"),
     (["--rank", "1", "--size", "2", "--personality", "tf3"], "must be some of poseidon"),
     (["--rank", "1", "--size", "3", "--personality", "torch", "--servers", "1"], "torch has none"),
 ])

@@ -228,6 +228,7 @@ train(struct worker *worker)
         run_window(worker, &tensors, &step);
     }
     CHECK(worker, is_watched(worker) == steady->watched);
+    bed_meet(worker->bed); /* all have looked: the observer may go */
     psi_observer_destroy(observer);
     free(tensors.gradient);
     free(tensors.values);

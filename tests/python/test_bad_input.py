@@ -128,10 +128,33 @@ TABLES = {
     "unknown word": ("'t', 3, lr=0.1", "TypeError -: table t: unknown argument 'lr': there are use, "),
     "misspelt word": ("'t', 3, learnig_rate=0.1", "TypeError -: table t: unknown argument 'learnig_rate': did you mean "
                       "'learning_rate'?"),
+    "seed below zero": ("'t', 3, init='normal', seed=-1", "InvalidError ERR_INVALID: table t: seed is -1, expected 0 to 18446744073709551615"),
+    "text for a number": ("'t', 3, learning_rate='0.1'", "TypeError -: table t: learning_rate is '0.1', expected a number"),
+    "half a worker": ("'t', 3, backup_workers=0.5", "TypeError -: table t: backup_workers is 0.5, expected a whole number"),
+    "steps in words": ("'t', 3, staleness='two'", "TypeError -: table t: staleness is 'two', expected a number of steps, or \"unbounded\""),
     "no name": ("'', 3", "InvalidError ERR_INVALID: table name: empty, expected 1 to 255 bytes"),
     "shape against values": ("'t', 4, values=np.zeros(3, np.float32)", "ValueError -: table t: "
                              "values: the table has shape (4,), the array (3,)"),
 }
+
+
+SPARSE_TABLES = {
+    "no width": ("'e', None", "TypeError -: sparse table e: width is None, expected a whole number"),
+    "too few rows": ("'e', 4, capacity_rows=-5", "InvalidError ERR_INVALID: sparse table e: capacity_rows is -5, expected 0 to "),
+    "a word for a yes": ("'e', 4, rule='adagrad', row_wise='no'", "InvalidError ERR_INVALID: sparse table e: row_wise is 'no', expected "
+                         "True or False"),
+}
+
+
+def test_sparse_tables_that_are_refused(run):
+    """If this fails, -1 is taken for the largest number, or nobody learns whose argument was wrong."""
+    (lines,) = run("""
+        poseidon.init()
+        for text in sys.argv[1:]:
+            say(attempt(lambda: eval(f"poseidon.SparseTable({text})")))
+    """, *(text for text, _ in SPARSE_TABLES.values()), workers=1)
+    for name, line in zip(SPARSE_TABLES, lines, strict=True):
+        assert line.startswith(SPARSE_TABLES[name][1]), (name, line)
 
 
 def test_tables_that_are_refused(run):

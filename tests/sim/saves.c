@@ -21,6 +21,8 @@
 enum {
     PIECE_MAX_MS = 20,
     SLOW_PIECE_MAX_MS = 400,
+    SLOW_ROOM_EVERY = 8,
+    SLOW_ROOM_MAX_MS = 5000,
     HANG_MS = 15000, /* longer than rounds wait for a disk */
     FAILS_PERMILLE = 3,
     HANGS_PERMILLE = 2,
@@ -299,6 +301,35 @@ lane_drop(void *self)
 }
 
 static void
+room_event(void *self, uint64_t epoch)
+{
+    struct lane_side *side = self;
+
+    if (side->epoch == epoch) {
+        side->news.is_prepared = true;
+        net_wake_at(side->node, 0);
+    }
+}
+
+/* Mostly there is room at once; now and then it takes long, perhaps longer than the lane waits. */
+static void
+lane_prepare(void *self, const struct lane_disk_load *load)
+{
+    struct lane_side *side = self;
+    const uint64_t drawn = sim_mix(side->saves->job->plan.seed, side->saves->begun, 19, 20);
+
+    (void)load;
+    lane_drop(side);
+    side->news.is_prepared = drawn % SLOW_ROOM_EVERY != 0;
+    if (!side->news.is_prepared) {
+        sim_at(side->saves->job->sim,
+               side->saves->job->sim->now_ns +
+                   (drawn / SLOW_ROOM_EVERY) % SLOW_ROOM_MAX_MS * SIM_MS,
+               room_event, side, side->epoch);
+    }
+}
+
+static void
 lane_begin(void *self, const struct psi_part_order *order, const struct lane_disk_load *load)
 {
     struct lane_side *side = self;
@@ -368,6 +399,7 @@ saves_lane(struct saves *saves, struct node *node)
     side->node = node;
     side->end = &side->first;
     side->disk = (struct lane_disk){.self = side,
+                                    .prepare = lane_prepare,
                                     .begin = lane_begin,
                                     .write = lane_write,
                                     .write_rows = lane_write_rows,

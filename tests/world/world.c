@@ -366,6 +366,12 @@ world_hang_up(struct world_conn *conn, const char *why)
 }
 
 void
+world_refuse_proof(struct world_conn *conn, const char *why)
+{
+    end_by(conn, PSD_ERR_REFUSED, why);
+}
+
+void
 world_cut_off(struct world_conn *conn)
 {
     end_by(conn, PSD_ERR_TIMEOUT, "nothing comes back");

@@ -123,6 +123,7 @@ bool world_is_closed(const struct world_conn *conn);
 /* The peer is gone, or the line is. */
 void world_hang_up(struct world_conn *conn, const char *why);
 /* Nothing has come back for too long: the kernel gives the line up. */
+void world_refuse_proof(struct world_conn *conn, const char *why); /* by who is there now */
 void world_cut_off(struct world_conn *conn);
 void world_set_flow(struct world_conn *conn, enum world_flow flow);
 

@@ -274,6 +274,26 @@ test_a_view_that_it_cannot_take_ends_it(void **state)
     observer_bed_stop(bed);
 }
 
+/* If this fails, a job ends because a worker looked for a place where it was a moment ago, and calls the secret
+ * wrong. */
+static void
+test_a_place_that_has_moved_is_looked_for_again(void **state)
+{
+    struct client_bed *bed = client_bed_start_surviving(1, false, BED_CHUNK_BYTES);
+
+    (void)state;
+    world_hang_up(bed_lane(bed, 0), "cut");
+    for (unsigned i = 0; i < 8; i++) {
+        world_wait(&bed->world, 1000);
+        assert_non_null(bed_lane(bed, 0));
+        world_refuse_proof(bed_lane(bed, 0), "authentication refused: this is not server:0.0");
+        assert_int_equal(psi_client_state(bed->client), PSI_CLIENT_RUNNING);
+    }
+    bed_come_back(bed, 0);
+    assert_int_equal(psi_client_state(bed->client), PSI_CLIENT_RUNNING);
+    client_bed_stop(bed);
+}
+
 int
 main(void)
 {
@@ -285,6 +305,7 @@ main(void)
         cmocka_unit_test(test_a_stop_while_cut_is_not_the_masters_silence),
         cmocka_unit_test(test_a_silent_master_ends_it),
         cmocka_unit_test(test_a_view_that_it_cannot_take_ends_it),
+        cmocka_unit_test(test_a_place_that_has_moved_is_looked_for_again),
     };
 
     return cmocka_run_group_tests_name("client_core", tests, NULL, NULL);

@@ -142,11 +142,14 @@ find_link(const struct psi_client *client, const struct psi_view_place *place)
     return NULL;
 }
 
+/* The master, which knows the job's secret, says who is there. If it is somebody else by now, a later view
+ * says where the place is; if nobody can reach it, the master is told (reach.c). */
 static void
 connect_to(struct lane_link *lane, const struct psi_view_place *place)
 {
     psi_peer_start(&lane->peer, lane->client->env, place->address, &lane_events, lane, lane->index);
     psi_identity_server(lane->peer.name, place->server, place->lane);
+    lane->peer.is_listed = true;
 }
 
 /* The host's own comes behind those of the servers. */

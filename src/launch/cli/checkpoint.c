@@ -8,6 +8,7 @@
  */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -331,24 +332,48 @@ show(const char *path, struct psd_error *err)
     return 0;
 }
 
+static void
+tell_exported(const struct psi_checkpoint *checkpoint, const char *path, const char *out,
+              bool has_dense)
+{
+    const bool one_directory = given.format == CHECKPOINT_NUMPY;
+
+    printf("step %" PRIu64 " of %s is in %s\n", checkpoint->manifest.step, path,
+           has_dense || one_directory ? out : "files of rows:");
+    for (size_t i = 0; i < checkpoint->manifest.rows_count && !one_directory; i++) {
+        char file[PATH_MAX];
+        struct psd_error err;
+
+        if (checkpoint_export_rows_name(&checkpoint->manifest.rows[i], out, file, &err) == PSD_OK) {
+            printf("rows of table %s: %s\n", checkpoint->manifest.rows[i].table, file);
+        }
+    }
+}
+
 static int
 export_values(const char *path, const char *out, struct psd_error *err)
 {
     struct psi_checkpoint *checkpoint;
     psd_status status = open_asked(path, &checkpoint, err);
+    bool has_dense;
 
     if (status != PSD_OK) {
         return refuse(err);
     }
-    status = given.format == CHECKPOINT_NUMPY ? checkpoint_export_numpy(checkpoint, out, err)
-                                              : checkpoint_export_file(checkpoint, out, err);
+    has_dense = checkpoint->tensors[PSI_CHECKPOINT_PARAMS].count > 0 ||
+                checkpoint->manifest.rows_count == 0;
+    if (given.format == CHECKPOINT_NUMPY) {
+        status = checkpoint_export_numpy(checkpoint, out, err);
+    } else if (has_dense) {
+        status = checkpoint_export_file(checkpoint, out, err);
+    }
     if (status == PSD_OK) {
         status = given.format == CHECKPOINT_NUMPY
                      ? checkpoint_export_rows_numpy(checkpoint, out, err)
                      : checkpoint_export_rows_files(checkpoint, out, err);
     }
     if (status == PSD_OK) {
-        printf("step %" PRIu64 " of %s is in %s\n", checkpoint->manifest.step, path, out);
+        tell_exported(checkpoint, path, out, has_dense);
     }
     psi_checkpoint_destroy(checkpoint);
     return status == PSD_OK ? 0 : refuse(err);
@@ -441,6 +466,12 @@ verb_checkpoint(int argc, char *const *argv)
         const bool help =
             argc > 1 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0);
 
+        if (argc > 1 && !help) {
+            fprintf(
+                stderr,
+                "psd_run: checkpoint %s: unknown; expected list, verify, show, export or prune\n\n",
+                argv[1]);
+        }
         psi_options_help(help ? stdout : stderr, &command);
         return help ? 0 : WATCH_CODE_USAGE;
     }

@@ -92,22 +92,30 @@ name_file(char path[PATH_MAX], const char *out, const char *infix, const char *t
                : psi_fail(err, PSD_ERR_INVALID, "export %.64s...: too long", out);
 }
 
+psd_status
+checkpoint_export_rows_name(const struct psi_manifest_rows *rows, const char *out,
+                            char path[PATH_MAX], struct psd_error *err)
+{
+    char begin[PATH_MAX];
+    size_t length = strlen(out);
+
+    if (length > sizeof(suffix) - 1 && strcmp(out + length - (sizeof(suffix) - 1), suffix) == 0) {
+        length -= sizeof(suffix) - 1;
+    }
+    snprintf(begin, sizeof(begin), "%.*s", (int)length, out);
+    return name_file(path, begin, ".", rows->table, suffix, err);
+}
+
 static psd_status
 open_file(struct target *target, const struct psi_manifest_rows *rows, uint32_t count,
           const char *out, struct psd_error *err)
 {
     const struct psi_rows_count all = {.rows = count};
     struct psi_rows_layout layout;
-    char begin[PATH_MAX];
-    size_t length = strlen(out);
     psd_status status = psi_rows_lay_out(&layout, rows->table, &rows->form, &all, err);
 
-    if (length > sizeof(suffix) - 1 && strcmp(out + length - (sizeof(suffix) - 1), suffix) == 0) {
-        length -= sizeof(suffix) - 1;
-    }
-    snprintf(begin, sizeof(begin), "%.*s", (int)length, out);
     if (status == PSD_OK) {
-        status = name_file(target->path, begin, ".", rows->table, suffix, err);
+        status = checkpoint_export_rows_name(rows, out, target->path, err);
     }
     if (status == PSD_OK) {
         status = open_new(target, 0, err);

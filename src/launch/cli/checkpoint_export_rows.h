@@ -6,6 +6,8 @@
 #ifndef LAUNCH_CLI_CHECKPOINT_EXPORT_ROWS_H
 #define LAUNCH_CLI_CHECKPOINT_EXPORT_ROWS_H
 
+#include <limits.h>
+
 #include "checkpoint/read.h"
 
 /*
@@ -14,6 +16,10 @@
  */
 psd_status checkpoint_export_rows_files(const struct psi_checkpoint *checkpoint, const char *path,
                                         struct psd_error *err);
+
+/* The file of one of them. */
+psd_status checkpoint_export_rows_name(const struct psi_manifest_rows *rows, const char *path,
+                                       char file[PATH_MAX], struct psd_error *err);
 
 /* Likewise into a directory that is there: TABLE.ids.npy, TABLE.values.npy, and so on. */
 psd_status checkpoint_export_rows_numpy(const struct psi_checkpoint *checkpoint, const char *path,

@@ -176,8 +176,9 @@ personality_check_servers(unsigned set, const char *list, uint32_t servers, stru
                         servers, list, list);
     }
     if (servers == 0 && personality_has_servers(set) && !personality_is_tensorflow(set)) {
-        return psi_fail(err, PSD_ERR_INVALID, "--servers: 0 is not a number from 1 to %d",
-                        PSI_CLUSTER_SERVERS_MAX);
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "--servers 0: a job of personality %.64s needs servers; give 1 to %d",
+                        list != NULL ? list : "poseidon", PSI_CLUSTER_SERVERS_MAX);
     }
     return PSD_OK;
 }

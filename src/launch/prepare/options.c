@@ -116,8 +116,9 @@ static const struct psi_option table[] = {
     {"out", 'o', PSI_OPTION_TEXT, "directory for the logs [./logs]", &parsed.out},
     {"workers", 0, PSI_OPTION_NUMBER, "workers, without a cluster file [1]", &parsed.workers, 1,
      PSI_CLUSTER_WORKERS_MAX},
-    {"servers", 0, PSI_OPTION_NUMBER, "servers, without a cluster file [1]", &parsed.servers, 0,
-     PSI_CLUSTER_SERVERS_MAX},
+    {"servers", 0, PSI_OPTION_NUMBER,
+     "servers, without a cluster file; 0 only with --personality tf1 or tf_config [1]",
+     &parsed.servers, 0, PSI_CLUSTER_SERVERS_MAX},
     {"ps", 0, PSI_OPTION_NUMBER, "the same as --servers", &parsed.servers, 0,
      PSI_CLUSTER_SERVERS_MAX},
     {"local", 0, PSI_OPTION_FLAG, "this machine alone, also inside a Slurm allocation",
@@ -298,6 +299,12 @@ take_command(int argc, char *const *argv, int first, struct psd_error *err)
         parsed.argv = argv + first;
     } else if (first < argc) {
         parsed.command = argv[first];
+    }
+    if (parsed.command != NULL && first + 1 < argc && strncmp(argv[first + 1], "--", 2) == 0) {
+        return psi_fail(err, PSD_ERR_INVALID,
+                        "%.64s, behind the command: options of psd_run go before it; to give this "
+                        "to \"%.64s\", quote all of it, or put -- before it",
+                        argv[first + 1], argv[first]);
     }
     if (parsed.command != NULL && first + 1 < argc) {
         return psi_fail(err, PSD_ERR_INVALID,

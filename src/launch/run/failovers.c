@@ -179,6 +179,7 @@ failovers_end(struct run *run, uint32_t slot)
     char who[128];
     char what[160];
     char took[32];
+    const char *where;
 
     if (failover == NULL) {
         return;
@@ -189,10 +190,11 @@ failovers_end(struct run *run, uint32_t slot)
     }
     end_text_name(run, slot, who, sizeof(who));
     snprintf(what, sizeof(what), failover->is_hosted ? "the part of %s" : "%s", who);
+    where = failover->is_hosted ? ", in another server" : "";
     failovers_duration(took_ms(failover), took, sizeof(took));
-    console_tell(&run->console, CONSOLE_FAILOVER, "%s is back after %s", what, took);
-    runlog_line(&run->runlog, "FAILOVER", "%s is back after %.3f s", what,
-                (double)took_ms(failover) / 1000);
+    console_tell(&run->console, CONSOLE_FAILOVER, "%s is back after %s%s", what, took, where);
+    runlog_line(&run->runlog, "FAILOVER", "%s is back after %.3f s%s", what,
+                (double)took_ms(failover) / 1000, where);
 }
 
 void
