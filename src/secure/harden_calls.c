@@ -92,7 +92,7 @@ static const int plain_calls[] = {
 /* A server connects to the master, shares memory with workers of its host, and writes to files that it
  * has open from the start (store/sparse/cold.h). */
 static const int server_calls[] = {SCMP_SYS(connect), SCMP_SYS(ftruncate), SCMP_SYS(memfd_create),
-                                   SCMP_SYS(fallocate)};
+                                   SCMP_SYS(fallocate), SCMP_SYS(getrusage)};
 
 /* Files of checkpoints, which landlock keeps to their directory. */
 static const int checkpoint_calls[] = {

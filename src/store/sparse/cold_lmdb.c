@@ -25,16 +25,21 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "store/sparse/cold_readers.h"
 
 static_assert(sizeof(uint64_t) == sizeof(size_t), "MDB_INTEGERKEY compares keys as size_t");
 
-/* FIRST_MAP_BYTES: addresses until a table is opened. SPARE_PAGES: that a change takes for itself, and one
+/* FIRST_MAP_BYTES: addresses until a table is opened. SAMPLE: keys by which it is seen whether pages come
+ * from the disk: then so many of them wait for some. SPARE_PAGES: that a change takes for itself, and one
  * more for every so many pages that are free (FREE_PAGES_EACH), or fewer. */
 enum {
     TABLES_MAX = 256,
     NAME_BYTES = 24,
     FIRST_MAP_BYTES = 1 << 20,
     PATH_BYTES = 4096,
+    SAMPLE = 16,
+    SAMPLE_FAULTS = 4,
+    PAGES_BROUGHT = 1024,
     SPARE_PAGES = 64,
     FREE_PAGES_EACH = 256,
 };
@@ -125,11 +130,18 @@ lmdb_get(struct cold *cold, const uint64_t *keys, size_t count, cold_found_fn fo
     struct lmdb_table *table = (struct lmdb_table *)cold;
     MDB_cursor *cursor = reading_cursor(table);
 
+    const uint64_t faults = count > SAMPLE ? cold_readers_faults() : 0;
+
     for (size_t i = 0; i < count; i++) {
         uint64_t key_of = keys[i];
         MDB_val key = {.mv_size = sizeof(key_of), .mv_data = &key_of};
         MDB_val value;
-        const int code = mdb_cursor_get(cursor, &key, &value, MDB_SET);
+        int code;
+
+        if (i == SAMPLE && cold_readers_faults() - faults >= SAMPLE_FAULTS) {
+            cold_readers_touch(table->place->env, table->tree, keys + i, count - i);
+        }
+        code = mdb_cursor_get(cursor, &key, &value, MDB_SET);
 
         if (code != MDB_NOTFOUND) {
             must(code, "read a row");
@@ -243,12 +255,43 @@ put_all(const struct lmdb_table *table, MDB_txn *change, const struct cold_row *
     return code;
 }
 
+static void
+ignore(void *context, size_t index, const void *record)
+{
+    (void)context;
+    (void)index;
+    (void)record;
+}
+
+/* Pages that are about to be changed are read first, as those that are wanted are (lmdb_get): but where a
+ * sample of them is in memory, the others are taken to be there, too. */
+static void
+bring_pages(struct lmdb_table *table, const struct cold_row *rows, size_t count)
+{
+    const uint64_t faults = cold_readers_faults();
+    uint64_t keys[PAGES_BROUGHT];
+
+    count = count < PAGES_BROUGHT ? count : PAGES_BROUGHT;
+    for (size_t i = 0; i < count; i++) {
+        keys[i] = rows[i].key;
+    }
+    if (count > SAMPLE) {
+        lmdb_get(&table->cold, keys, SAMPLE, ignore, NULL);
+        if (cold_readers_faults() - faults >= SAMPLE_FAULTS) {
+            cold_readers_touch(table->place->env, table->tree, keys + SAMPLE, count - SAMPLE);
+        }
+    }
+}
+
 static psd_status
 lmdb_put(struct cold *cold, const struct cold_row *rows, size_t count, struct psd_error *err)
 {
     struct lmdb_table *table = (struct lmdb_table *)cold;
     MDB_txn *change;
-    int code = begin_change(table->place, pages_for(table, count), &change);
+    int code;
+
+    bring_pages(table, rows, count);
+    code = begin_change(table->place, pages_for(table, count), &change);
 
     if (code == 0) {
         code = end_change(change, put_all(table, change, rows, count));
