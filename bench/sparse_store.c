@@ -302,7 +302,7 @@ sparse_store_run(const struct bench_options *options, FILE *lines, struct psd_er
     }
     if (status == PSD_OK) {
         status = sparse_cold_run(options->quick   ? 20000
-                                 : options->large ? 7000000 /* a GiB */
+                                 : options->large ? 2000000
                                                   : 500000,
                                  options->seconds, lines, err);
     }
