@@ -24,8 +24,8 @@ draw(uint64_t *random)
 }
 
 /* By the inverse of the distribution, taken as if it were continuous; scattered over all ids. */
-static uint64_t
-draw_zipf(uint64_t *random, uint64_t ids)
+uint64_t
+rows_zipf(uint64_t *random, uint64_t ids)
 {
     const double chance = (double)(draw(random) >> 11) * 0x1p-53;
     const double power = 1 - ROWS_ZIPF;
@@ -41,7 +41,7 @@ draw_batch(const struct team_order *order, uint64_t *random, uint64_t *ids)
     const uint64_t stretch = order->ids / order->batch;
 
     for (uint64_t i = 0; i < order->batch; i++) {
-        ids[i] = (order->flags & TEAM_ZIPF) != 0 ? draw_zipf(random, order->ids)
+        ids[i] = (order->flags & TEAM_ZIPF) != 0 ? rows_zipf(random, order->ids)
                                                  : i * stretch + draw(random) % stretch;
     }
 }

@@ -46,6 +46,9 @@ void rows_fini(struct rows *rows);
 /* Whether an order is about these rows. */
 bool rows_are_those(const struct rows *rows, const struct team_order *order);
 
+/* One of so many ids: the first ones come often (ROWS_ZIPF). */
+uint64_t rows_zipf(uint64_t *random, uint64_t ids);
+
 /* A number of a row's gradient: sums of a few hundred are exact. */
 float rows_number(uint64_t id, uint32_t column);
 

@@ -16,6 +16,7 @@
 #include "base/monotonic.h"
 #include "shard/bucket.h"
 #include "sparse_ceiling.h"
+#include "sparse_cold.h"
 #include "sparse_growth.h"
 #include "sparse_jobs.h"
 #include "store/sparse/sparse.h"
@@ -298,6 +299,12 @@ sparse_store_run(const struct bench_options *options, FILE *lines, struct psd_er
     }
     if (status == PSD_OK) {
         status = sparse_jobs_run(options, lines, err);
+    }
+    if (status == PSD_OK) {
+        status = sparse_cold_run(options->quick   ? 20000
+                                 : options->large ? 2000000
+                                                  : 500000,
+                                 options->seconds, lines, err);
     }
     if (status == PSD_OK && options->large) {
         status = sparse_growth_run(50000000, lines, err);

@@ -5,6 +5,7 @@
 allowed='AVX-512|avx512|no MNIST in |no CIFAR-10 in |no CIFAR10_TUTORIAL |no PyTorch here|here .tools.setup.sh frameworks|no frameworks |no CUDA device|is not installed: make bench-peers'
 #   a SIMD level that this CPU lacks; data or a script that somebody has to download; frameworks that
 #   tools/setup.sh could not get; a GPU; the caches that psd_bench is compared with, which only who compares wants
+pkg-config --exists lmdb || allowed+='|LMDB is not installed' # tools/setup.sh installs it
 set -euo pipefail
 
 skipped=$(

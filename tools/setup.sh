@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 want=(gcc libc6-dev make meson ninja-build pkg-config libjansson-dev libssl-dev libseccomp-dev
-      libmicrohttpd-dev libopenblas-dev zlib1g-dev)
+      liblmdb-dev libmicrohttpd-dev libopenblas-dev zlib1g-dev)
 if [ "${1:-build}" = test ]; then
     want+=(ccache libcmocka-dev clang clang-format llvm libclang-rt-14-dev g++ patch procps
            python3 python3-venv python3-pytest python3-pytest-xdist python3-numpy

@@ -387,6 +387,9 @@ PSD_API psd_status psd_push_pull(psd_table *table, const struct psd_transfer *tr
 typedef enum psd_full {
     PSD_FULL_REFUSE = 0, /* the job fails: the message names table, rows, bytes and the setting */
     PSD_FULL_OLDEST = 1, /* the rows that were not touched for longest make room */
+    PSD_FULL_SPILL = 2,  /* these go to the servers' disks, and come back when they are wanted:
+                            capacity_rows is what memory holds (docs/sparse.md, "Larger than
+                            memory") */
 } psd_full;
 
 struct psd_sparse_args {

@@ -34,7 +34,7 @@ RULES = {"sgd": 0, "add": 1, "momentum": 2, "nesterov": 3, "adagrad": 4, "rmspro
          "adamw": 7, "ftrl": 8}
 SCHEDULES = {"constant": 0, "step": 1, "cosine": 2}
 NAN_POLICIES = {"reject": 0, "skip": 1, "allow": 2}
-FULLS = {"refuse": 0, "oldest": 1}
+FULLS = {"refuse": 0, "oldest": 1, "spill": 2}
 INITS = {"zero": 0, "rank0": 1, "constant": 2, "uniform": 3, "normal": 4}
 OUTCOMES = {0: "pending", 1: "done", 2: "not applied", 3: "unknown"}
 ROLES = {1: "master", 2: "server", 3: "worker"}

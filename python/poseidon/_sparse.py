@@ -51,7 +51,8 @@ class SparseTable:
     admit_after     a row is created when its id was pushed in so many steps, counted for about
                     admit_window steps; admit_share: with that probability, by a hash
     capacity_rows   never more rows, shared by the servers' lanes alike; full says what happens
-                    then: "refuse", "oldest"
+                    then: "refuse", "oldest" (these go), "spill" (these go to the servers' disks, and
+                    come back when they are wanted)
     idle_steps      rows that were not pushed for longer go, as do those with a norm below norm_min
     row_wise        adagrad: one number of state per row
     group_lasso     ftrl: rows whose norm stays below it become 0

@@ -116,7 +116,14 @@ enum psi_metric_who {
     X(46, READERS, readers, GAUGE, "readers", MASTER,                                              \
       "readers that are connected: they look at values, and are no workers")                       \
     X(47, READS, reads, COUNTER, "frames", LANE, "values and rows that were sent to readers")      \
-    X(48, READ_BYTES, read_bytes, COUNTER, "bytes", LANE, "bytes of these")
+    X(48, READ_BYTES, read_bytes, COUNTER, "bytes", LANE, "bytes of these")                        \
+    X(49, ROWS_HOT, rows_hot, GAUGE, "rows", LANE, "rows of sparse tables that are in memory")     \
+    X(50, ROWS_COLD, rows_cold, GAUGE, "rows", LANE,                                               \
+      "rows of sparse tables that are on the disk only (full is spill)")                           \
+    X(51, COLD_BYTES, cold_bytes, GAUGE, "bytes", LANE, "bytes that these take on the disk")       \
+    X(52, COLD_READS, cold_reads, COUNTER, "rows", LANE, "rows that were read from the disk")      \
+    X(53, COLD_WRITES, cold_writes, COUNTER, "rows", LANE, "rows that left memory for the disk")   \
+    X(54, COLD_TIME, cold_time, COUNTER, "nanoseconds", LANE, "time spent on both")
 
 enum psi_metric {
 #define PSI_METRIC_ENUM(number, id, name, kind, unit, who, text) PSI_METRIC_##id = number,

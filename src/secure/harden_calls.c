@@ -89,8 +89,10 @@ static const int plain_calls[] = {
     SCMP_SYS(sysinfo),
 };
 
-/* A server connects to the master, and shares memory with workers of its host. */
-static const int server_calls[] = {SCMP_SYS(connect), SCMP_SYS(ftruncate), SCMP_SYS(memfd_create)};
+/* A server connects to the master, shares memory with workers of its host, and writes to files that it
+ * has open from the start (store/sparse/cold.h). */
+static const int server_calls[] = {SCMP_SYS(connect), SCMP_SYS(ftruncate), SCMP_SYS(memfd_create),
+                                   SCMP_SYS(fallocate), SCMP_SYS(getrusage)};
 
 /* Files of checkpoints, which landlock keeps to their directory. */
 static const int checkpoint_calls[] = {
@@ -282,8 +284,9 @@ count_calls(const struct psi_harden_args *args)
     if (args->shares_with_servers) {
         calls += count_conditions(sharing_conditions, COUNT(sharing_conditions));
     }
-    if (args->checkpoint != NULL) { /* openat, and of a server clone and ftruncate, were counted */
-        calls += COUNT(checkpoint_calls) + (args->role == PSI_HARDEN_SERVER ? -1UL : 1);
+    if (args->checkpoint != NULL) { /* openat, and of a server clone, ftruncate and fallocate,
+                                        were counted */
+        calls += COUNT(checkpoint_calls) + (args->role == PSI_HARDEN_SERVER ? -2UL : 1);
     }
     if (args->lookup != NULL) { /* fcntl and socket have been counted */
         calls +=

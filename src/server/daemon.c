@@ -39,6 +39,7 @@
 #include "server/lane.h"
 #include "server/source.h"
 #include "shard/shard.h"
+#include "store/sparse/cold.h"
 #include "transport/address.h"
 #include "transport/loop/loop.h"
 
@@ -62,6 +63,7 @@ struct lane_thread {
     struct lane_files *files;       /* of checkpoints; NULL: none are written */
     struct psi_checkpoint *resumed; /* NULL: the job begins anew */
     struct lane_source source;      /* ... from that */
+    struct cold_place *cold;        /* for rows that memory does not hold */
     struct lane *lane;
     bool is_standby; /* has no place in the job yet */
     bool is_guest;   /* ... and has one since: that of another server's lane */
@@ -324,6 +326,13 @@ make_lane(struct process *process, const struct server_options *options, uint32_
         status = open_checkpoints(self, options, &config, err);
     }
     if (status == PSD_OK) {
+        self->cold =
+            cold_place_create(options->cold); /* before the process is hardened, likewise */
+        config.cold = self->cold;
+        status = self->cold != NULL ? PSD_OK
+                                    : psi_fail(err, PSD_ERR_NO_MEMORY, "lane %u: no memory", index);
+    }
+    if (status == PSD_OK) {
         status = lane_create(psi_loop_env(self->loop), &config, process->log, &self->lane, err);
     }
     return status;
@@ -466,6 +475,7 @@ destroy_lanes(struct process *process)
 {
     for (uint32_t i = 0; i < process->threads; i++) {
         lane_destroy(process->lane[i].lane);
+        cold_place_destroy(process->lane[i].cold);
         lane_files_destroy(process->lane[i].files); /* it wakes the loop */
         psi_checkpoint_destroy(process->lane[i].resumed);
         if (process->lane[i].loop != NULL) {

@@ -11,6 +11,7 @@
 
 #include "store/level.h"
 
+struct cold_place;
 struct lane_disk;
 struct lane_source;
 struct psi_resident;
@@ -44,7 +45,9 @@ struct lane_config {
     uint64_t (*cpu_ns)(void);            /* what its thread has used (optional): metrics */
     const struct psi_resident *resident; /* (optional) that of its process; outlives the lane */
     const struct lane_disk *disk;        /* (optional) for checkpoints; outlives the lane */
-    const struct lane_source *source;    /* (optional) of tables' first values; outlives the lane */
+    struct cold_place *cold;          /* (optional) for rows of sparse tables that memory does not
+                                            hold; the lane's own, and outlives it */
+    const struct lane_source *source; /* (optional) of tables' first values; outlives the lane */
     uint64_t snapshot_bytes; /* for copies that the disk has not taken yet; 0: as is free */
     bool checksum;           /* payload checksums on values */
     bool lends;              /* workers on this host may read values where they are ... */

@@ -46,6 +46,7 @@ struct given {
     const char *checkpoint;
     const char *resume;
     uint32_t generation;
+    const char *cold;
 };
 
 static psd_status
@@ -67,6 +68,9 @@ parse(int argc, char *const *argv, struct given *given, struct psi_settings *set
          &given->resume},
         {"generation", 0, PSI_OPTION_NUMBER, "of --resume: which one (the newest intact one)",
          &given->generation, 1, UINT32_MAX},
+        {"cold_dir", 0, PSI_OPTION_TEXT,
+         "directory on a disk, for rows that memory does not hold (TMPDIR, or /var/tmp)",
+         &given->cold},
     };
     const struct psi_command command = {
         .name = "ps_server",
@@ -171,6 +175,15 @@ default_memory(uint32_t servers)
     return bytes / 10 * 8 / servers;
 }
 
+/* Not /tmp, which may be memory. */
+static const char *
+choose_cold(const char *given)
+{
+    const char *usual = given != NULL ? given : psi_environment("TMPDIR");
+
+    return usual != NULL ? usual : "/var/tmp";
+}
+
 static void
 size_process(const struct given *given, const struct psi_settings *settings,
              struct server_options *options)
@@ -238,6 +251,7 @@ server_options_read(int argc, char *const *argv, struct server_options *options_
     }
     options_p->index = given.index;
     options_p->checkpoint = given.checkpoint;
+    options_p->cold = choose_cold(given.cold);
     options_p->resume = given.resume;
     options_p->generation = given.generation;
     options_p->master_file = psi_environment("PSD_MASTER_FILE");

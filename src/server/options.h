@@ -34,6 +34,7 @@ struct server_options {
     const char *checkpoint; /* directory; NULL: none. Borrowed from argv, as is the next */
     const char *resume;     /* directory of a checkpoint that the job goes on from; NULL: none */
     uint32_t generation;    /* of it; 0: the newest intact one */
+    const char *cold; /* directory for rows of sparse tables that memory does not hold; borrowed */
     bool harden;
     struct daemon_security security; /* the caller's to destroy */
 };

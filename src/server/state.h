@@ -216,6 +216,7 @@ struct table {
     uint64_t alone_at;         /* ... where to look for the next */
     const struct psi_order_table *order; /* of a checkpoint that it is in; else NULL */
     struct saved_rows *saved; /* owned; sparse: what checkpoints have of it (snapshot_rows.c) */
+    bool disk_is_full;        /* sparse: rows could not leave memory, and that was said */
 };
 
 /* Results that a worker hears of together. */

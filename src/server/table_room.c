@@ -51,11 +51,31 @@ table_bookkeeping_bytes(const struct lane *lane, const struct table *table)
            (table->again ? adopt_bytes(lane, table->chunk_count) : 0);
 }
 
+/* Once, until it is better again. */
+static void
+tell_full_disk(const struct lane *lane, struct table *table)
+{
+    const struct store_row_counts *rows = &table->store->rows;
+
+    if (rows->full != NULL && !table->disk_is_full) {
+        psi_log(
+            &lane->log, PSI_LOG_WARN, "ROWS-STAY",
+            "table %s: rows beyond capacity_rows stay in memory, of which memory_max_mib is the "
+            "bound: %s",
+            table->spec.name, rows->full);
+    } else if (rows->full == NULL && table->disk_is_full) {
+        psi_log(&lane->log, PSI_LOG_INFO, "ROWS-GO", "table %s: rows leave memory again",
+                table->spec.name);
+    }
+    table->disk_is_full = rows->full != NULL;
+}
+
 static void
 count_rows(struct lane *lane, struct table *table)
 {
     const uint64_t before = table->bytes;
 
+    tell_full_disk(lane, table);
     table->bytes = table->store->bytes + table_bookkeeping_bytes(lane, table);
     lane_count_memory(lane, table->bytes - before);
 }

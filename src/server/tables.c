@@ -182,6 +182,7 @@ table_allocate(struct lane *lane, struct table *table, uint64_t elements, struct
         .first_chunk = first_chunk_here(table),
         .chunks_in_all = table->chunks_in_all,
         .memory_max = lane->config.memory_max,
+        .cold = lane->config.cold,
         .elements = elements,
         .retain = table->retain,
         .shared = wants_segment(lane, table),

@@ -107,6 +107,30 @@ queued_bytes(const struct lane *lane)
     return bytes + (lane->pair != NULL ? psi_conn_queued_bytes(lane->pair->peer.conn) : 0);
 }
 
+/* Of the tables that are there: what one that was dropped has read and written is forgotten. */
+static void
+measure_rows(struct lane *lane)
+{
+    struct store_row_counts all = {0};
+
+    for (const struct table *table = lane->tables; table != NULL; table = table->next) {
+        const struct store_row_counts *rows = &table->store->rows;
+
+        all.hot += rows->hot;
+        all.cold += rows->cold;
+        all.cold_bytes = rows->cold_bytes > all.cold_bytes ? rows->cold_bytes : all.cold_bytes;
+        all.cold_reads += rows->cold_reads;
+        all.cold_writes += rows->cold_writes;
+        all.cold_ns += rows->cold_ns;
+    }
+    psi_metric_set(lane->metrics, PSI_METRIC_ROWS_HOT, all.hot);
+    psi_metric_set(lane->metrics, PSI_METRIC_ROWS_COLD, all.cold);
+    psi_metric_set(lane->metrics, PSI_METRIC_COLD_BYTES, all.cold_bytes);
+    psi_metric_set(lane->metrics, PSI_METRIC_COLD_READS, all.cold_reads);
+    psi_metric_set(lane->metrics, PSI_METRIC_COLD_WRITES, all.cold_writes);
+    psi_metric_set(lane->metrics, PSI_METRIC_COLD_TIME, all.cold_ns);
+}
+
 static void
 measure(struct lane *lane)
 {
@@ -114,6 +138,7 @@ measure(struct lane *lane)
 
     psi_metric_set(lane->metrics, PSI_METRIC_POOL_USED, lane->pool.bytes);
     psi_metric_set(lane->metrics, PSI_METRIC_TABLE_MEMORY, lane->memory_used);
+    measure_rows(lane);
     psi_metric_set(lane->metrics, PSI_METRIC_COPY_QUEUE,
                    lane->pair == NULL ? 0 : lane->pair->bytes);
     psi_metric_set(lane->metrics, PSI_METRIC_COPY_WHOLE,

@@ -22,20 +22,33 @@
 #include "store/level.h"
 #include "table/spec.h"
 
+struct cold_place;
 struct leaf;
 
 /* What a lane has of a table. */
 struct store_layout {
     const struct psi_spec *spec; /* lives as long as the store */
     uint64_t chunks;
-    uint64_t first_chunk;   /* sparse tables: what it has is one run of ... */
-    uint64_t chunks_in_all; /* ... these */
-    uint64_t memory_max;    /* bytes that the lane may have for all its tables */
-    uint64_t elements;      /* of all of them */
-    bool retain;            /* two buffers */
+    uint64_t first_chunk;    /* sparse tables: what it has is one run of ... */
+    uint64_t chunks_in_all;  /* ... these */
+    uint64_t memory_max;     /* bytes that the lane may have for all its tables */
+    struct cold_place *cold; /* for rows that memory does not hold; NULL: nowhere */
+    uint64_t elements;       /* of all of them */
+    bool retain;             /* two buffers */
     bool shared; /* values in a segment, for workers on this host, if one is to be had ... */
     bool copied; /* ... and so is what else there is, for a copy on this host */
     enum kernel_level level; /* supported by this CPU */
+};
+
+/* The rows of a sparse table, in memory and elsewhere. */
+struct store_row_counts {
+    uint64_t hot;         /* rows in memory */
+    uint64_t cold;        /* rows that are on the disk only */
+    uint64_t cold_bytes;  /* on the disk, of all tables of the lane */
+    uint64_t cold_reads;  /* rows, so far */
+    uint64_t cold_writes; /* likewise */
+    uint64_t cold_ns;     /* that the lane spent on both */
+    const char *full;     /* why rows cannot be written; NULL: they can */
 };
 
 /* What every kind begins with. */
@@ -44,6 +57,7 @@ struct store {
     struct psi_segment *values; /* what workers on this host may read where it is; NULL: nothing */
     struct psi_segment *state;  /* ... and what else a copy on this host may read; NULL: nothing */
     uint64_t bytes;             /* all that it takes */
+    struct store_row_counts rows;
 };
 
 /* What a gradient is, however it travels: so many numbers of a type. */

@@ -163,6 +163,13 @@ check_eviction(const struct psi_row_policy *policy, const struct psi_row_subject
                         "sparse table %s: the oldest rows make room, but there is no capacity_rows",
                         spec->name);
     }
+    if (policy->full == PSI_FULL_SPILL && policy->capacity_rows == 0) {
+        return psi_fail(
+            err, PSD_ERR_INVALID,
+            "sparse table %s: rows beyond capacity_rows go to the disk (full is spill), "
+            "but there is no capacity_rows: give as many as memory is to hold",
+            spec->name);
+    }
     if (!(policy->norm_min >= 0 && policy->norm_min <= FLT_MAX)) {
         return psi_fail(err, PSD_ERR_INVALID,
                         "sparse table %s: norm_min %g is not a finite number >= 0", spec->name,

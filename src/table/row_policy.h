@@ -21,6 +21,7 @@ enum { PSI_ADMIT_AFTER_MAX = 255 };
 enum psi_full {
     PSI_FULL_REFUSE = 0, /* its lane is full: the push fails, by name */
     PSI_FULL_OLDEST = 1, /* its bucket is: the rows that were not touched for longest make room */
+    PSI_FULL_SPILL = 2,  /* likewise; but they go to the disk, and come back when they are wanted */
     PSI_FULLS,
 };
 
@@ -37,7 +38,8 @@ struct psi_row_policy {
     double admit_share;      /* in (0, 1): each time with this probability, by a hash */
 
     /* Which rows go. */
-    uint64_t capacity_rows; /* of the whole table; each lane has the share of its buckets */
+    uint64_t capacity_rows; /* of the whole table; each lane has the share of its buckets.
+                               PSI_FULL_SPILL: in memory */
     enum psi_full full;
     uint32_t idle_steps;  /* rows that were not touched for longer go */
     double norm_min;      /* rows with a smaller L2 norm go */

@@ -28,6 +28,7 @@ static const char *const init_names[] = {"zero", "rank0", "constant", "uniform",
 
 _Static_assert((int)PSI_FULL_REFUSE == (int)PSD_FULL_REFUSE, "a user's word is ours");
 _Static_assert((int)PSI_FULL_OLDEST == (int)PSD_FULL_OLDEST, "likewise");
+_Static_assert((int)PSI_FULL_SPILL == (int)PSD_FULL_SPILL, "likewise");
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

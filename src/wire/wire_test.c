@@ -1114,7 +1114,7 @@ fill_sparse_spec(uint64_t *random, struct psi_spec *spec)
         .seed = draw(random),
         .admit_after = 1 + draw_below(random, 255),
         .capacity_rows = 100000 + draw_below(random, 100000),
-        .full = (psd_full)draw_below(random, 2),
+        .full = (psd_full)draw_below(random, 3),
         .idle_steps = draw_below(random, 1000),
         .norm_min = draw_below(random, 2),
         .row_wise = (int32_t)draw_below(random, 2),

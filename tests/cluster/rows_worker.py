@@ -3,7 +3,7 @@
 
 `--hold STEP:FILE` makes rank 0 wait for that file before the step, or at the end (closing:FILE), so that the job is still
 there when the last server is killed. `--large` keeps one table, large enough that rounds close while a new copy of it is
-made. `--die RANK:STEP` keeps rows that go, and kills that rank. `--ledger` keeps those alone that count, so that workers may come and go. Prints a line per step, how many rows this
+made. `--hot N` lets memory hold N rows of each table, and the servers' disks the others. `--die RANK:STEP` keeps rows that go, and kills that rank. `--ledger` keeps those alone that count, so that workers may come and go. Prints a line per step, how many rows this
 worker has pushed, how many all have by what the tables say, and a SHA-256 of all rows of all tables: a push that is lost,
 or counts twice, changes it."""
 
@@ -30,20 +30,21 @@ def say(text):
 
 def tables_of(args):
     """By name; and whose gradients are small integers, which have the same sum in any order."""
+    hot = dict(capacity_rows=args.hot, full="spill") if args.hot else {}
     if args.large:
-        return [(poseidon.SparseTable("large", 16, rule="adagrad", learning_rate=0.1, init="uniform", init_value=1), False)]
+        return [(poseidon.SparseTable("large", 16, rule="adagrad", learning_rate=0.1, init="uniform", init_value=1, **hot), False)]
     if args.ledger:
-        return [(poseidon.SparseTable(f"ledger{number}", 2, rule="add", reduce="sum", staleness=staleness), True)
+        return [(poseidon.SparseTable(f"ledger{number}", 2, rule="add", reduce="sum", staleness=staleness, **hot), True)
                 for number, staleness in enumerate((0, 2))]
-    rows = dict(init="uniform", init_value=1, seed=3)
+    rows = dict(init="uniform", init_value=1, seed=3, **hot)
     if args.die:  # a replacement knows the steps of tables with rounds
         return [(poseidon.SparseTable("idle", 8, rule="adagrad", learning_rate=0.1, idle_steps=7, sweep_every=2, **rows), False),
                 (poseidon.SparseTable("admitted", 3, rule="adam", admit_after=3, **rows), False)]
     return [
         (poseidon.SparseTable("adagrad", 8, rule="adagrad", learning_rate=0.1, **rows), False),
         (poseidon.SparseTable("adam", 3, "float16", rule="adam", learning_rate=0.01, admit_after=3, **rows), False),
-        (poseidon.SparseTable("stale", 2, rule="add", reduce="sum", staleness=2), True),
-        (poseidon.SparseTable("async", 2, rule="add", reduce="sum", staleness=None), True),
+        (poseidon.SparseTable("stale", 2, rule="add", reduce="sum", staleness=2, **hot), True),
+        (poseidon.SparseTable("async", 2, rule="add", reduce="sum", staleness=None, **hot), True),
     ]
 
 
@@ -82,6 +83,7 @@ def main():
     parser.add_argument("--leave", default="", help="RANK:STEP: leaves before that step")
     parser.add_argument("--ledger", action="store_true")
     parser.add_argument("--large", action="store_true")
+    parser.add_argument("--hot", type=int, default=0, help="rows of each table that memory holds; 0: all")
     parser.add_argument("--die", default="", help="RANK:STEP: is killed in its first life, in the middle of that step")
     args = parser.parse_args()
     poseidon.init()

@@ -540,11 +540,13 @@ start_lane(struct job *job, uint32_t server, uint32_t index, bool is_standby)
         .checksum = job->plan.checksum,
         .lends = host->node->host != 0,
         .lends_state = job->plan.replicas > 0,
+        .cold = cold_memory_place(&host->cold),
         .disk = job->saves != NULL ? saves_lane(job->saves, host->node) : NULL,
         .source = resume_source(job->resume),
         .snapshot_bytes = job->plan.snapshot_bytes,
     };
 
+    host->cold.is_full = sim_mix(job->plan.seed, server, index, life) % 8 == 0;
     psi_assert(lane_create(&host->node->env, &config, &host->log, &host->lane, &err) == PSD_OK);
     net_wake_at(host->node, 0);
 }

@@ -7,6 +7,7 @@
 #define SIM_JOB_H
 
 #include "base/log.h"
+#include "cold_memory.h"
 #include "model.h"
 #include "net.h"
 #include "plan.h"
@@ -25,6 +26,7 @@ struct lane_host {
     struct node *node;
     struct lane *lane; /* NULL: gone */
     struct psi_log log;
+    struct cold_memory cold; /* for rows that its memory does not hold */
     uint32_t server;
     uint32_t index;  /* of the lane in its server */
     unsigned life;   /* of its server */

@@ -797,6 +797,8 @@ spec_of_rows(const struct plan *plan, const struct table_plan *table,
         .init = dense->init,
         .init_value = dense->init_value,
         .seed = dense->seed,
+        .capacity_rows = table->spills ? PLAN_HOT_ROWS : 0,
+        .full = table->spills ? PSD_FULL_SPILL : PSD_FULL_REFUSE,
         .idle_steps = table->idle,
         .sweep_every = table->idle > 0,
     };

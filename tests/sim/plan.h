@@ -22,8 +22,9 @@ enum {
     LANES_MAX = 2,
     TABLES_MAX = 4,
     PLACES_MAX = 8,
-    FLIGHTS_MAX = 4, /* steps of one worker under way at once */
-    LIVES_MAX = 8,   /* of a server */
+    FLIGHTS_MAX = 4,     /* steps of one worker under way at once */
+    LIVES_MAX = 8,       /* of a server */
+    PLAN_HOT_ROWS = 512, /* in memory, of a table that spills: one in every other of its buckets */
 };
 
 /* How a table is used and judged. */
@@ -54,6 +55,7 @@ struct table_plan {
         width; /* sparse: numbers of a row, and count is that of all rows that there ever are */
     uint32_t places; /* ... and lanes of all servers; else both 0 */
     uint32_t idle;   /* ... and rows that were not pushed for more steps go; 0: they stay */
+    bool spills;     /* ... and memory does not hold all of them */
 };
 
 struct fault_plan {

@@ -155,6 +155,7 @@ static const struct field table_fields[] = {
     TABLE(ordinary, TYPE_BOOL),
     TABLE(width, TYPE_U32),
     TABLE(idle, TYPE_U32),
+    TABLE(spills, TYPE_BOOL),
     TABLE(places, TYPE_U32),
 };
 

@@ -36,13 +36,13 @@ void
 plan_row_ids(const struct table_plan *table, uint64_t *ids_p)
 {
     const uint64_t rows = plan_rows(table) / table->places;
+    const uint32_t bits = table->spills ? PSI_BUCKET_BITS_MIN : PSI_BUCKET_BITS;
     uint64_t *found = calloc(table->places, sizeof(*found));
     uint64_t left = plan_rows(table);
 
     psi_assert(found != NULL);
     for (uint64_t id = 0; left > 0; id++) {
-        const uint32_t place =
-            psi_bucket_place(psi_bucket_of(id, PSI_BUCKET_BITS), PSI_BUCKET_BITS, table->places);
+        const uint32_t place = psi_bucket_place(psi_bucket_of(id, bits), bits, table->places);
 
         if (found[place] < rows) {
             sort_in(ids_p + place * rows, found[place]++, id);
@@ -166,6 +166,7 @@ plan_draw_rows(struct plan *plan, struct rng *rng)
     for (unsigned i = 0; i < plan->table_count && may_have_rows(plan); i++) {
         if (plan->table[i].use == PSD_USE_UPDATE && rng_chance(rng, 40)) {
             make_sparse(plan, &plan->table[i], rng);
+            plan->table[i].spills = sim_mix(plan->seed, i, 33, 34) % 3 == 0;
         }
     }
     for (unsigned i = 0; i < plan->table_count && may_have_sums_of_rows(plan); i++) {

@@ -205,6 +205,7 @@ hand_on(struct emit *emit)
         {"tensorboard", options->tensorboard},
         {"restart", options_word(launch_restart_words, options->restart)},
         {"restart_scope", options_word(launch_scope_words, options->restart_scope)},
+        {"cold_dir", options->cold_dir},
         {"checkpoint", options->checkpoint},
         {"checkpoint_every", options->checkpoint_every},
         {"resume", options->resume},

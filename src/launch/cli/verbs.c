@@ -173,6 +173,24 @@ add_process(struct table *table, const json_t *process, bool whole)
                text_of(process, "address")[0] != '\0' ? text_of(process, "address") : "-");
 }
 
+/* Of sparse tables that memory does not hold. */
+static void
+print_rows(const json_t *processes)
+{
+    const json_t *process;
+    size_t i;
+
+    json_array_foreach(processes, i, process)
+    {
+        if (json_object_get(process, "rows_on_disk") != NULL) {
+            printf("\n%s: %lld rows in memory, %lld on the disk (%.1f MiB)\n",
+                   text_of(process, "name"), number_of(process, "rows_in_memory"),
+                   number_of(process, "rows_on_disk"),
+                   (double)number_of(process, "bytes_on_disk") / (1 << 20));
+        }
+    }
+}
+
 static void
 print_job(const json_t *job, bool whole)
 {
@@ -204,6 +222,7 @@ print_job(const json_t *job, bool whole)
                number_of(job, "readers") == 1 ? "" : "s");
     }
     redundancy_table_print(job);
+    print_rows(json_object_get(job, "processes"));
 }
 
 /* ------------------------------------------------------------------------------------ show --- */

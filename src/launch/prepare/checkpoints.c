@@ -60,11 +60,26 @@ settle_saving(const struct launch_options *options, struct plan *plan, struct ps
     return PSD_OK;
 }
 
+static psd_status
+settle_cold(const struct launch_options *options, struct plan *plan, struct psd_error *err)
+{
+    char path[PATH_MAX];
+    const psd_status status = whole_path("cold_dir", options->cold_dir, path, err);
+
+    if (status == PSD_OK) {
+        words_add_format(&plan->server_settings, "--cold_dir=%s", path);
+    }
+    return status;
+}
+
 psd_status
 checkpoints_settle(const struct launch_options *options, struct plan *plan, struct psd_error *err)
 {
     psd_status status = PSD_OK;
 
+    if (options->cold_dir != NULL && settle_cold(options, plan, err) != PSD_OK) {
+        return err->status;
+    }
     if (options->checkpoint == NULL && (options->checkpoint_every != NULL || options->keep > 0)) {
         return psi_fail(err, PSD_ERR_INVALID, "--%s works only with --checkpoint DIR",
                         options->keep > 0 ? "keep" : "checkpoint_every");

@@ -87,6 +87,7 @@ struct launch_options {
     enum launch_logs log_mode; /* not given: launcher */
     enum launch_restart restart;
     enum launch_scope restart_scope;  /* not given: process */
+    const char *cold_dir;             /* of servers; NULL: as ps_server likes */
     const char *checkpoint;           /* directory; NULL: none are written */
     const char *checkpoint_every;     /* NULL: as ps_master likes */
     uint32_t keep;                    /* 0: likewise */

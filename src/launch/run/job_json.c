@@ -140,6 +140,27 @@ find_node(const struct psd_node *nodes, size_t count, enum launch_role role, uin
     return NULL;
 }
 
+/* Where the rows of a server's sparse tables are, when some are on its disk. */
+static void
+tell_rows(const struct run *run, uint32_t server, json_t *value)
+{
+    static const struct {
+        const char *name;
+        enum psi_metric metric;
+    } counts[] = {{"rows_in_memory", PSI_METRIC_ROWS_HOT},
+                  {"rows_on_disk", PSI_METRIC_ROWS_COLD},
+                  {"bytes_on_disk", PSI_METRIC_COLD_BYTES}};
+
+    if (run->feed == NULL || feed_server_metric(run->feed, server, PSI_METRIC_COLD_BYTES) == 0) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        json_object_set_new(
+            value, counts[i].name,
+            json_integer((json_int_t)feed_server_metric(run->feed, server, counts[i].metric)));
+    }
+}
+
 static json_t *
 tell_process(const struct run *run, uint32_t slot, const struct psd_node *nodes, size_t count)
 {
@@ -177,6 +198,7 @@ tell_process(const struct run *run, uint32_t slot, const struct psd_node *nodes,
                         json_text(process->command != NULL ? process->command : ""));
     if (role == LAUNCH_SERVER && !run->watch.config.foreign) {
         redundancy_tell_process(run, slot, value);
+        tell_rows(run, rank, value);
     }
     if (node != NULL) {
         tell_node(value, node, process->last_step);

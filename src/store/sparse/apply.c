@@ -9,6 +9,7 @@
 #include "store/sparse/room.h"
 #include "store/sparse/row_rule.h"
 #include "store/sparse/snapshot.h"
+#include "store/sparse/tier.h"
 
 /* One call of sparse_apply(). */
 struct applying {
@@ -170,6 +171,10 @@ sparse_apply(struct sparse *store, const struct sparse_change *asked,
     if (!is_finite(&applying)) {
         return;
     }
+    if (store->tier != NULL && !tier_fetch(store, change->ids, change->count)) {
+        outcome_p->refused = change->count;
+        return;
+    }
     if (store->snapshot != NULL) {
         sparse_snapshot_before_change(store, change->ids, change->count);
     }
@@ -179,6 +184,9 @@ sparse_apply(struct sparse *store, const struct sparse_change *asked,
     finder_init(&finder, store, change->ids, change->count, store->pool.row_bytes);
     for (size_t i = 0; i < change->count; i++) {
         apply_row(&applying, i, finder_next(&finder));
+    }
+    if (store->tier != NULL) {
+        tier_spill(store, change->ids, change->count);
     }
     if (store->growth_ns > store->longest_growth_ns) {
         store->longest_growth_ns = store->growth_ns;

@@ -7,6 +7,7 @@
 
 #include "store/sparse/admission.h"
 #include "store/sparse/room.h"
+#include "store/sparse/tier.h"
 
 /* ---- Steps ---- */
 
@@ -33,6 +34,9 @@ sparse_close_step(struct sparse *store, uint64_t closed)
         for (uint64_t i = first % every; i < buckets; i += every) {
             gone += room_sweep(store, &store->buckets[i], first, step);
         }
+    }
+    if (store->tier != NULL) {
+        tier_settle(store);
     }
     return gone;
 }
@@ -63,7 +67,9 @@ sparse_bucket_info(const struct sparse *store, uint32_t bucket)
     const struct bucket *here = &store->buckets[bucket];
 
     return (struct sparse_bucket){
-        .rows = here->index.rows, .changed = here->changed, .removed = here->removed};
+        .rows = here->index.rows + (store->tier != NULL ? store->tier->buckets[bucket].rows : 0),
+        .changed = here->changed,
+        .removed = here->removed};
 }
 
 void
@@ -82,6 +88,9 @@ sparse_state_numbers(const struct sparse *store)
 void
 sparse_clear(struct sparse *store, uint32_t bucket)
 {
+    if (store->tier != NULL) {
+        tier_clear(store, bucket);
+    }
     room_clear(store, &store->buckets[bucket]);
     admission_forget(store, &store->buckets[bucket]);
     store->buckets[bucket] = (struct bucket){0};

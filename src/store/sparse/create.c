@@ -12,6 +12,7 @@
 #include "store/sparse/room.h"
 #include "store/sparse/snapshot.h"
 #include "store/sparse/state.h"
+#include "store/sparse/tier.h"
 
 /* Indexes are touched ahead by this part of what rows are. */
 enum { INDEX_SHARE = 16 };
@@ -56,8 +57,10 @@ sparse_create(const struct sparse_layout *layout, struct sparse **store_p, struc
     store->width = (uint32_t)spec->count;
     store->states = psi_row_state_numbers(&store->policy, spec->rule.rule, store->width);
     store->bits = layout->bucket_bits;
-    store->rows_max = psi_row_policy_share(&store->policy, store->bits, layout->first_bucket,
-                                           layout->bucket_count);
+    store->rows_max = store->policy.full == PSI_FULL_SPILL
+                          ? UINT64_MAX /* what is too much for a bucket leaves memory */
+                          : psi_row_policy_share(&store->policy, store->bits, layout->first_bucket,
+                                                 layout->bucket_count);
     store->memory_max = layout->memory_max != 0 ? layout->memory_max : UINT64_MAX;
     store->work = malloc(store->width * sizeof(float));
     if (store->work == NULL) {
@@ -70,6 +73,9 @@ sparse_create(const struct sparse_layout *layout, struct sparse **store_p, struc
     }
     if (status == PSD_OK) {
         status = index_memory_init(&store->indexes, store->pool.row_max, buckets, err);
+    }
+    if (status == PSD_OK && store->policy.full == PSI_FULL_SPILL) {
+        status = tier_create(store, layout->cold, err);
     }
     if (status != PSD_OK) {
         sparse_destroy(store);
@@ -86,6 +92,7 @@ sparse_destroy(struct sparse *store)
         free(store->buckets[i].counters);
     }
     sparse_snapshot_end(store);
+    tier_destroy(store);
     row_pool_fini(&store->pool);
     index_memory_fini(&store->indexes);
     free(store->candidates);
@@ -99,9 +106,10 @@ void
 sparse_memory(const struct sparse *store, struct sparse_memory *memory_p)
 {
     const uint64_t total = room_bytes(store);
+    const struct tier *tier = store->tier;
 
     *memory_p = (struct sparse_memory){
-        .rows = store->rows,
+        .rows = store->rows + (tier != NULL ? tier->rows : 0),
         .row_bytes = store->pool.row_bytes,
         .slab_bytes = slabs_taken(&store->pool.slabs),
         .index_bytes = store->index_bytes,
@@ -114,6 +122,14 @@ sparse_memory(const struct sparse *store, struct sparse_memory *memory_p)
                                                        : 0,
         .longest_growth_ns = store->longest_growth_ns,
     };
+    if (tier != NULL) {
+        memory_p->cold_rows = tier->rows;
+        memory_p->cold_bytes = tier->cold->ops->bytes(tier->cold);
+        memory_p->cold_reads = tier->reads;
+        memory_p->cold_writes = tier->writes;
+        memory_p->cold_ns = tier->busy_ns;
+        memory_p->cold_full = tier->full.status != PSD_OK ? &tier->full : NULL;
+    }
 }
 
 uint64_t
@@ -123,11 +139,48 @@ sparse_touch_ahead(struct sparse *store, uint64_t bytes)
     return slabs_touch_ahead(&store->pool.slabs, bytes);
 }
 
+bool
+sparse_is_sound(const struct sparse *store)
+{
+    return store->tier == NULL || store->tier->trouble.status == PSD_OK;
+}
+
+static psd_status
+refusal_of_tier(const struct sparse *store, struct psd_error *err)
+{
+    const struct tier *tier = store->tier;
+    const unsigned long long rows = store->rows;
+    const unsigned long long bytes = room_bytes(store);
+    const unsigned long long max = store->memory_max;
+
+    if (tier->full.status != PSD_OK) {
+        return psi_fail(err, PSD_ERR_TOO_BIG,
+                        "sparse table %s: no memory for a row: this lane has %llu rows in %llu of "
+                        "%llu bytes, and could not write those beyond capacity_rows: %s",
+                        store->spec->name, rows, bytes, max, tier->full.text);
+    }
+    return psi_fail(err, PSD_ERR_TOO_BIG,
+                    "sparse table %s: no memory for a row: this lane has %llu rows in %llu of %llu "
+                    "bytes, and %llu elsewhere: lower capacity_rows (%llu), push fewer rows in a "
+                    "step, raise memory_max_mib, or add servers",
+                    store->spec->name, rows, bytes, max, (unsigned long long)tier->rows,
+                    (unsigned long long)store->policy.capacity_rows);
+}
+
 psd_status
 sparse_refusal(const struct sparse *store, struct psd_error *err)
 {
     const unsigned long long bytes = room_bytes(store);
 
+    if (!sparse_is_sound(store)) {
+        if (err != NULL) {
+            *err = store->tier->trouble;
+        }
+        return store->tier->trouble.status;
+    }
+    if (store->tier != NULL) {
+        return refusal_of_tier(store, err);
+    }
     if (store->rows >= store->rows_max) {
         return psi_fail(err, PSD_ERR_TOO_BIG,
                         "sparse table %s: no room for a new row: this lane has %llu rows in %llu "

@@ -44,6 +44,15 @@ count_bytes(struct sparse_table *table)
     struct sparse_memory memory;
 
     sparse_memory(table->rows, &memory);
+    table->base.store.rows = (struct store_row_counts){
+        .hot = memory.rows - memory.cold_rows,
+        .cold = memory.cold_rows,
+        .cold_bytes = memory.cold_bytes,
+        .cold_reads = memory.cold_reads,
+        .cold_writes = memory.cold_writes,
+        .cold_ns = memory.cold_ns,
+        .full = memory.cold_full != NULL ? memory.cold_full->text : NULL,
+    };
     table->base.store.bytes = sizeof(*table) + memory.total_bytes + table->base.merge.bytes +
                               (table->before.capacity + table->gone.capacity) *
                                   (table->base.row_bytes + sizeof(uint64_t));
@@ -78,6 +87,7 @@ sparse_table_create(const struct store_layout *layout, struct store **store_p,
         .first_bucket = first,
         .bucket_count = end - first,
         .memory_max = layout->memory_max,
+        .cold = layout->cold,
         .level = layout->level,
     };
     struct sparse_table *table = calloc(1, sizeof(*table));
@@ -163,6 +173,10 @@ change_rows(struct sparse_table *table, const struct store_change *change)
         return STORE_NO_ROOM;
     }
     (void)sparse_close_step(table->rows, table->step);
+    if (!sparse_is_sound(table->rows)) {
+        (void)sparse_refusal(table->rows, &change->trouble->why);
+        return STORE_NO_ROOM;
+    }
     return STORE_OK;
 }
 

@@ -7,6 +7,7 @@
 
 #include "shard/bucket.h"
 #include "store/sparse/room.h"
+#include "store/sparse/tier.h"
 
 static bool
 load_row(struct sparse *store, const struct sparse_rows *rows, size_t at)
@@ -41,10 +42,16 @@ load_row(struct sparse *store, const struct sparse_rows *rows, size_t at)
 bool
 sparse_load(struct sparse *store, const struct sparse_rows *rows)
 {
+    if (store->tier != NULL && !tier_fetch(store, rows->ids, rows->count)) {
+        return false;
+    }
     for (size_t i = 0; i < rows->count; i++) {
         if (!load_row(store, rows, i)) {
             return false;
         }
     }
-    return true;
+    if (store->tier != NULL) {
+        tier_spill(store, rows->ids, rows->count);
+    }
+    return sparse_is_sound(store);
 }

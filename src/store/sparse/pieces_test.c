@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "shard/bucket.h"
+#include "sim/cold_memory.h"
 #include "store/sparse/kind.h"
 #include "store/sparse/pieces.h"
 #include "store/sparse/sparse_bed.h"
@@ -24,6 +25,7 @@ enum { WIDTH = 3, IDS = 400, PLACES = 3, PLACE = 1, PIECES_MAX = 100000, PIECE_B
 struct trained {
     struct psi_spec spec;
     struct store *store;
+    struct cold_memory cold; /* of a table that memory does not hold */
     uint64_t step;
     uint32_t current;
 };
@@ -51,6 +53,7 @@ make(struct trained *trained)
         .chunks = 1,
         .first_chunk = PLACE,
         .chunks_in_all = PLACES,
+        .cold = cold_memory_place(&trained->cold),
         .level = psi_kernel_level_best(),
     };
     struct psd_error err;
@@ -260,6 +263,25 @@ test_the_same_rows_go(void **state)
     copy_both_ways(&(struct psd_sparse_args){.dtype = PSD_F32, .norm_min = 0.9, .sweep_every = 5});
 }
 
+/* If this fails, a copy lacks rows that its owner has on the disk only, or has old ones of those that came
+ * back into memory. */
+static void
+test_rows_that_memory_does_not_hold(void **state)
+{
+    static const uint64_t capacities[] = {1, 300};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(capacities) / sizeof(capacities[0]); i++) {
+        copy_both_ways(&(struct psd_sparse_args){
+            .dtype = PSD_F32, .capacity_rows = capacities[i], .full = PSD_FULL_SPILL});
+        copy_both_ways(&(struct psd_sparse_args){.dtype = PSD_F32,
+                                                 .capacity_rows = capacities[i],
+                                                 .full = PSD_FULL_SPILL,
+                                                 .idle_steps = 3,
+                                                 .sweep_every = 2});
+    }
+}
+
 /* If this fails, a server that is given a damaged piece crashes, or takes it for rows. */
 static void
 test_a_piece_that_is_none(void **state)
@@ -324,6 +346,7 @@ main(void)
         cmocka_unit_test(test_a_copy_has_the_same_rows),
         cmocka_unit_test(test_a_copy_counts_on_for_admission),
         cmocka_unit_test(test_the_same_rows_go),
+        cmocka_unit_test(test_rows_that_memory_does_not_hold),
         cmocka_unit_test(test_a_piece_that_is_none),
     };
 

@@ -17,9 +17,11 @@
 #include "base/monotonic.h"
 #include "shard/bucket.h"
 #include "store/initial.h"
+#include "store/sparse/bucket_rows.h"
 #include "store/sparse/snapshot.h"
+#include "store/sparse/tier.h"
 
-enum { AHEAD = 4, AT_ONCE = 16 }; /* groups fetched ahead; the oldest 16th of a full bucket goes */
+enum { AT_ONCE = 16 }; /* the oldest 16th of a full bucket goes */
 
 uint64_t
 room_bytes(const struct sparse *store)
@@ -27,31 +29,16 @@ room_bytes(const struct sparse *store)
     return slabs_taken(&store->pool.slabs) + slabs_taken(&store->indexes.slabs) +
            index_memory_hole_bytes(&store->indexes) + store->counter_bytes + sizeof(*store) +
            (sizeof(struct bucket) << store->bits) + store->width * sizeof(float) +
-           store->candidates_max * sizeof(struct candidate);
+           store->candidates_max * sizeof(struct candidate) +
+           (store->tier != NULL ? tier_bytes(store->tier, store->bits) : 0);
 }
 
-/* ---- Going through a bucket ---- */
-
-typedef void (*visit_fn)(void *context, uint32_t slot, struct row *row);
-
-/* Shows every row once. The visitor may let that row go. */
-static void
-each_row(const struct sparse *store, const struct bucket *bucket, visit_fn visit, void *context)
+void
+room_give(struct sparse *store, struct bucket *bucket, uint64_t key, uint32_t slot)
 {
-    const struct row_index *index = &bucket->index;
-
-    for (uint32_t i = 0; i < index->group_count; i++) {
-        if (i + AHEAD < index->group_count) {
-            row_index_fetch_rows(&index->groups[i + AHEAD], &store->pool);
-        }
-        for (uint32_t place = 0; place < GROUP_SLOTS; place++) {
-            if (index->groups[i].tags[place] != 0) {
-                const uint32_t slot = index->groups[i].slots[place];
-
-                visit(context, slot, row_at(&store->pool, slot));
-            }
-        }
-    }
+    row_index_remove(&bucket->index, store->bits, key, slot);
+    row_pool_give(&store->pool, slot);
+    store->rows--;
 }
 
 static void
@@ -63,96 +50,11 @@ remove_row(struct sparse *store, struct bucket *bucket, uint64_t key, uint32_t s
     if (store->snapshot != NULL) {
         sparse_snapshot_before_removal(store, row_at(&store->pool, slot), key);
     }
-    row_index_remove(&bucket->index, store->bits, key, slot);
-    row_pool_give(&store->pool, slot);
+    if (store->tier != NULL) {
+        tier_row_gone(store, key);
+    }
+    room_give(store, bucket, key, slot);
     bucket->removed = (uint32_t)step + 1;
-    store->rows--;
-}
-
-/* ---- The oldest ---- */
-
-static bool
-is_older(const struct candidate *a, const struct candidate *b)
-{
-    return a->step != b->step ? a->step < b->step : a->key < b->key;
-}
-
-static void
-swap(struct candidate *a, struct candidate *b)
-{
-    const struct candidate kept = *a;
-
-    *a = *b;
-    *b = kept;
-}
-
-/* Puts the `wanted` oldest first, in any order (Hoare's selection). */
-static void
-select_oldest(struct candidate *all, size_t count, size_t wanted)
-{
-    size_t low = 0;
-    size_t high = count;
-
-    while (high - low > 1) {
-        const struct candidate pivot = all[low + (high - low) / 2];
-        size_t left = low;
-        size_t right = high - 1;
-
-        for (;;) {
-            while (is_older(&all[left], &pivot)) {
-                left++;
-            }
-            while (is_older(&pivot, &all[right])) {
-                right--;
-            }
-            if (left >= right) {
-                break;
-            }
-            swap(&all[left], &all[right]);
-            left++;
-            right--;
-        }
-        /* No two are equal: all[low .. left - 1] are older than the rest. */
-        if (wanted < left) {
-            high = left;
-        } else if (wanted > left) {
-            low = left;
-        } else {
-            return;
-        }
-    }
-}
-
-struct gathering {
-    struct candidate *all;
-    size_t count;
-    uint64_t step;
-};
-
-static void
-gather(void *context, uint32_t slot, struct row *row)
-{
-    struct gathering *gathering = context;
-
-    if (row->step < gathering->step) {
-        gathering->all[gathering->count++] =
-            (struct candidate){.key = psi_bucket_mix(row->id), .step = row->step, .slot = slot};
-    }
-}
-
-static bool
-make_candidates(struct sparse *store, size_t count)
-{
-    if (count > store->candidates_max) {
-        free(store->candidates);
-        store->candidates_max = 0;
-        store->candidates = malloc(count * sizeof(struct candidate));
-        if (store->candidates == NULL) {
-            return false;
-        }
-        store->candidates_max = count;
-    }
-    return true;
 }
 
 /* Some at once, because all rows of the bucket have to be looked at for it; and what a step has
@@ -161,21 +63,13 @@ static bool
 evict_oldest(struct sparse *store, struct bucket *bucket, uint64_t step, uint64_t *evicted)
 {
     const uint64_t share = room_share(store, bucket);
-    struct gathering gathering = {.step = step};
     size_t going = (share >= AT_ONCE ? share / AT_ONCE : 1) + (bucket->index.rows - share);
 
-    if (!make_candidates(store, bucket->index.rows)) {
+    if (!bucket_oldest(store, bucket, step, &going)) {
         return false;
     }
-    gathering.all = store->candidates;
-    each_row(store, bucket, gather, &gathering);
-    if (going < gathering.count) {
-        select_oldest(gathering.all, gathering.count, going);
-    } else {
-        going = gathering.count;
-    }
     for (size_t i = 0; i < going; i++) {
-        remove_row(store, bucket, gathering.all[i].key, gathering.all[i].slot, step);
+        remove_row(store, bucket, store->candidates[i].key, store->candidates[i].slot, step);
     }
     *evicted += going;
     return true;
@@ -237,28 +131,53 @@ grow(struct sparse *store, struct bucket *bucket)
     return done;
 }
 
+/* A slot in the index of the bucket, whose bytes are anything. NULL: no memory. */
+static struct row *
+take_row(struct sparse *store, struct bucket *bucket, uint64_t id)
+{
+    uint32_t slot;
+
+    if (!grow(store, bucket)) {
+        return NULL;
+    }
+    slot = row_pool_take(&store->pool);
+    row_index_add(&bucket->index, store->bits, psi_bucket_mix(id), slot);
+    store->rows++;
+    return row_at(&store->pool, slot);
+}
+
+bool
+room_bring(struct sparse *store, struct bucket *bucket, const void *record)
+{
+    struct row head;
+    struct row *row;
+
+    memcpy(&head, record, sizeof(head));
+    row = take_row(store, bucket, head.id);
+    if (row != NULL) {
+        memcpy(row, record, store->pool.row_bytes);
+    }
+    return row != NULL;
+}
+
 struct row *
 room_make(struct sparse *store, struct bucket *bucket, uint64_t id, uint64_t step,
           uint64_t *evicted)
 {
     struct row *row;
-    uint32_t slot;
 
     if (evicted != NULL && room_is_short(store, bucket, 1) && bucket->index.rows > 0 &&
         !evict_oldest(store, bucket, step, evicted)) {
         return NULL;
     }
-    if (store->rows >= store->rows_max || !grow(store, bucket)) {
+    row = store->rows < store->rows_max ? take_row(store, bucket, id) : NULL;
+    if (row == NULL) {
         return NULL;
     }
-    slot = row_pool_take(&store->pool);
-    row = row_at(&store->pool, slot);
     *row = (struct row){.id = id, .step = (uint32_t)step};
     store_initial(store->spec->init, store->spec->init_value, store->spec->seed, PSD_F32,
                   id * store->width, store->width, row_values(row));
     memset(row_state(store, row), 0, store->states * sizeof(float));
-    row_index_add(&bucket->index, store->bits, psi_bucket_mix(id), slot);
-    store->rows++;
     return row;
 }
 
@@ -272,8 +191,8 @@ struct sweeping {
     uint64_t gone;
 };
 
-static bool
-is_small(const struct sparse *store, struct row *row)
+bool
+room_is_small(const struct sparse *store, struct row *row)
 {
     const float *values = row_values(row);
     double sum = 0;
@@ -284,15 +203,22 @@ is_small(const struct sparse *store, struct row *row)
     return sum < store->policy.norm_min * store->policy.norm_min;
 }
 
+bool
+room_goes(const struct sparse *store, struct row *row, uint64_t step)
+{
+    const uint32_t idle = store->policy.idle_steps;
+
+    return (idle != 0 && step > row->step && step - row->step > idle) ||
+           (store->policy.norm_min != 0 && room_is_small(store, row));
+}
+
 static void
 sweep_row(void *context, uint32_t slot, struct row *row)
 {
     struct sweeping *sweeping = context;
     struct sparse *store = sweeping->store;
-    const uint32_t idle = store->policy.idle_steps;
 
-    if ((idle != 0 && sweeping->step > row->step && sweeping->step - row->step > idle) ||
-        (store->policy.norm_min != 0 && is_small(store, row))) {
+    if (room_goes(store, row, sweeping->step)) {
         remove_row(store, sweeping->bucket, psi_bucket_mix(row->id), slot, sweeping->closed);
         sweeping->gone++;
     }
@@ -303,7 +229,10 @@ room_sweep(struct sparse *store, struct bucket *bucket, uint64_t step, uint64_t 
 {
     struct sweeping sweeping = {.store = store, .bucket = bucket, .step = step, .closed = closed};
 
-    each_row(store, bucket, sweep_row, &sweeping);
+    if (store->tier != NULL) {
+        sweeping.gone = tier_sweep(store, (uint32_t)(bucket - store->buckets), step, closed);
+    }
+    bucket_each_row(store, bucket, sweep_row, &sweeping);
     return sweeping.gone;
 }
 
@@ -317,7 +246,7 @@ give_slot(void *context, uint32_t slot, struct row *row)
 void
 room_clear(struct sparse *store, struct bucket *bucket)
 {
-    each_row(store, bucket, give_slot, &store->pool);
+    bucket_each_row(store, bucket, give_slot, &store->pool);
     store->rows -= bucket->index.rows;
     store->index_bytes -= row_index_bytes(&bucket->index);
     row_index_fini(&bucket->index, &store->indexes);

@@ -18,6 +18,12 @@ uint64_t room_bytes(const struct sparse *store);
 struct row *room_make(struct sparse *store, struct bucket *bucket, uint64_t id, uint64_t step,
                       uint64_t *evicted);
 
+/* A row as it was when it left memory. false: there is no memory for it. */
+bool room_bring(struct sparse *store, struct bucket *bucket, const void *record);
+
+/* Its place in memory is free: the row is elsewhere, or nowhere. */
+void room_give(struct sparse *store, struct bucket *bucket, uint64_t key, uint32_t slot);
+
 /* The rows above which the oldest of a bucket go. */
 static inline uint64_t
 room_share(const struct sparse *store, const struct bucket *bucket)
@@ -37,6 +43,10 @@ room_is_short(const struct sparse *store, const struct bucket *bucket, size_t co
 /* Looks through a bucket at the end of `step` for rows that are idle or small. Returns how many
  * went. */
 uint64_t room_sweep(struct sparse *store, struct bucket *bucket, uint64_t step, uint64_t closed);
+
+/* Is it one of those, at the end of `step`? And is it one that is small? */
+bool room_goes(const struct sparse *store, struct row *row, uint64_t step);
+bool room_is_small(const struct sparse *store, struct row *row);
 
 /* Adds a row that goes, to where that is asked for. */
 void gone_add(struct sparse *store, struct row *row);

@@ -12,6 +12,7 @@
 
 #include "base/fail.h"
 #include "shard/bucket.h"
+#include "store/sparse/tier.h"
 
 struct entry {
     uint64_t key;
@@ -110,41 +111,121 @@ save_row(const struct sparse *store, struct row *row, size_t at, struct sparse_r
     }
 }
 
+/* ---- In the order of keys, from memory and from the disk ---- */
+
+/* Where a call of save_rows() is. */
+struct walk {
+    struct saving saving;
+    uint32_t bucket;
+    uint32_t number; /* of the home that is gathered next */
+    bool is_gathered;
+    struct home home;
+    size_t taken; /* of it */
+    bool has_cold;
+    struct cold_row cold; /* the next one */
+};
+
+/* The next row that is in memory; NULL: there are no more. */
+static const struct entry *
+next_hot(struct walk *walk)
+{
+    const struct row_index *index = walk->saving.index;
+
+    while (!walk->is_gathered || walk->taken == walk->home.count) {
+        walk->number += walk->is_gathered && !walk->home.has_more;
+        if (walk->number >= index->group_count) {
+            return NULL;
+        }
+        if (walk->number + AHEAD < index->group_count) {
+            row_index_fetch_rows(&index->groups[walk->number + AHEAD], &walk->saving.store->pool);
+        }
+        gather_home(&walk->saving, walk->number, &walk->home);
+        walk->is_gathered = true;
+        walk->taken = 0;
+    }
+    return &walk->home.entries[walk->taken];
+}
+
+static void
+seek_cold(struct walk *walk, uint64_t from)
+{
+    const struct sparse *store = walk->saving.store;
+
+    walk->has_cold = false;
+    while (from >> (64 - store->bits) == walk->bucket &&
+           tier_next(store, walk->bucket, from, &walk->cold)) {
+        struct row head;
+
+        memcpy(&head, walk->cold.record, sizeof(head));
+        if (head.step >= walk->saving.since && head.step < walk->saving.until) {
+            walk->has_cold = true;
+            return;
+        }
+        from = walk->cold.key + 1;
+    }
+}
+
+static bool
+may_have_cold(const struct walk *walk)
+{
+    const struct tier *tier = walk->saving.store->tier;
+
+    return tier != NULL && tier->buckets[walk->bucket].rows > 0 &&
+           tier->buckets[walk->bucket].newest >= walk->saving.since;
+}
+
+/* Saves the next row. Returns its key. */
+static uint64_t
+save_next(struct walk *walk, const struct entry *hot, struct sparse_rows *rows)
+{
+    const struct sparse *store = walk->saving.store;
+    const uint64_t key =
+        hot != NULL && (!walk->has_cold || hot->key < walk->cold.key) ? hot->key : walk->cold.key;
+
+    if (hot != NULL && hot->key == key) {
+        save_row(store, row_at(&store->pool, hot->slot), rows->count++, rows);
+        walk->taken++;
+    } else {
+        save_row(store, tier_row(store, walk->cold.record), rows->count++, rows);
+        seek_cold(walk, key + 1);
+    }
+    return key;
+}
+
 bool
 save_rows(const struct sparse *store, uint32_t bucket, uint32_t since, uint32_t until,
           uint64_t *cursor_p, struct sparse_rows *rows)
 {
-    struct saving saving = {.store = store,
-                            .index = &store->buckets[bucket].index,
-                            .since = since,
-                            .until = until,
-                            .from = *cursor_p};
     const size_t most = rows->count;
-    uint32_t number = *cursor_p == 0 ? 0 : row_index_home(saving.index, store->bits, *cursor_p);
-    struct home home PSI_UNINITIALIZED;
+    struct walk walk PSI_UNINITIALIZED;
 
-    rows->count = 0;
-    while (number < saving.index->group_count) {
-        size_t taken;
+    walk.saving = (struct saving){.store = store,
+                                  .index = &store->buckets[bucket].index,
+                                  .since = since,
+                                  .until = until,
+                                  .from = *cursor_p};
+    walk.bucket = bucket;
+    walk.number = *cursor_p == 0 ? 0 : row_index_home(walk.saving.index, store->bits, *cursor_p);
+    walk.is_gathered = false;
+    walk.has_cold = false;
+    if (may_have_cold(&walk)) {
+        seek_cold(&walk, *cursor_p != 0 ? *cursor_p : (uint64_t)bucket << (64 - store->bits));
+    }
+    for (rows->count = 0;; walk.saving.from++) {
+        const struct entry *hot = next_hot(&walk);
 
-        if (number + AHEAD < saving.index->group_count) {
-            row_index_fetch_rows(&saving.index->groups[number + AHEAD], &store->pool);
+        if (hot == NULL && !walk.has_cold) {
+            return false;
         }
-        gather_home(&saving, number, &home);
-        for (taken = 0; taken < home.count && rows->count < most; taken++) {
-            save_row(store, row_at(&store->pool, home.entries[taken].slot), rows->count++, rows);
-            saving.from = home.entries[taken].key + 1;
-        }
-        if (taken > 0 && saving.from >> (64 - store->bits) != bucket) {
-            return false; /* that was the last key which the bucket can have */
-        }
-        if (taken < home.count) {
-            *cursor_p = saving.from;
+        if (rows->count == most) {
+            *cursor_p = walk.saving.from;
             return true;
         }
-        number += !home.has_more;
+        walk.saving.from = save_next(&walk, hot, rows);
+        if ((walk.saving.from + 1) >> (64 - store->bits) != bucket) {
+            return false; /* that was the last key which the bucket can have */
+        }
     }
-    return false;
 }
 
 bool

@@ -29,6 +29,7 @@
 #include "table/row_policy.h"
 #include "table/spec.h"
 
+struct cold_place; /* cold.h */
 struct sparse;
 
 /* Later steps count as this one: then nothing is idle any more, and all is as old. */
@@ -42,6 +43,7 @@ struct sparse_layout {
     uint32_t first_bucket; /* those that the lane has: its share of capacity_rows is theirs */
     uint32_t bucket_count;
     uint64_t memory_max; /* bytes; beyond them rows are refused. 0: no bound but the machine's */
+    struct cold_place *cold; /* for rows that memory does not hold (PSI_FULL_SPILL); outlives it */
     enum kernel_level level; /* supported by this CPU */
 };
 
@@ -52,7 +54,7 @@ void sparse_destroy(struct sparse *store);
 /* ---- Memory: bounded and told ---- */
 
 struct sparse_memory {
-    uint64_t rows;
+    uint64_t rows;          /* those that are cold included */
     uint64_t row_bytes;     /* of one: head, values, state */
     uint64_t slab_bytes;    /* touched for rows */
     uint64_t index_bytes;   /* that find them */
@@ -61,6 +63,12 @@ struct sparse_memory {
     uint64_t total_bytes;
     uint64_t spare_bytes;       /* that it may take before memory_max; UINT64_MAX: no bound */
     uint64_t longest_growth_ns; /* processor time of one call, for slabs and indexes that grow */
+    uint64_t cold_rows;         /* that memory does not hold */
+    uint64_t cold_bytes;        /* on the disk, of all tables of the lane */
+    uint64_t cold_reads;        /* rows that were read there ... */
+    uint64_t cold_writes;       /* ... and written, ... */
+    uint64_t cold_ns;           /* ... and what that took, on the wall */
+    const struct psd_error *cold_full; /* why rows cannot be written; NULL: they can */
 };
 
 void sparse_memory(const struct sparse *store, struct sparse_memory *memory_p);
@@ -120,6 +128,10 @@ struct sparse_outcome {
  */
 void sparse_apply(struct sparse *store, const struct sparse_change *change,
                   struct sparse_outcome *outcome_p);
+
+/* false: rows that went could not be removed from the disk. The table is of no use then, and
+ * sparse_refusal() says why. */
+bool sparse_is_sound(const struct sparse *store);
 
 /* Says which bound refuses rows: table, rows, bytes and the setting that moves it. */
 psd_status sparse_refusal(const struct sparse *store, struct psd_error *err);

@@ -31,11 +31,11 @@ struct sparse {
     struct psi_row_policy policy;
     const struct kernels *kernels;
     uint32_t width;
-    uint32_t states;     /* numbers of state of a row */
-    uint32_t bits;       /* of a bucket's number */
-    uint64_t rows_max;   /* of the lane's buckets together; UINT64_MAX: no bound but memory */
-    uint64_t memory_max; /* UINT64_MAX: none */
-    uint64_t rows;
+    uint32_t states;      /* numbers of state of a row */
+    uint32_t bits;        /* of a bucket's number */
+    uint64_t rows_max;    /* of the lane's buckets together; UINT64_MAX: no bound but memory */
+    uint64_t memory_max;  /* UINT64_MAX: none */
+    uint64_t rows;        /* in memory */
     uint64_t index_bytes; /* in use */
     uint64_t counter_bytes;
     uint64_t step;   /* of the last change or close */
@@ -47,6 +47,7 @@ struct sparse {
     struct candidate *candidates;
     size_t candidates_max;
     struct sparse_snapshot *snapshot; /* that is being taken; NULL: none */
+    struct tier *tier;                /* rows that memory does not hold; NULL: it holds all */
     struct row_pool pool;
     struct index_memory indexes;
     struct bucket buckets[];
