@@ -1298,6 +1298,10 @@ judge_worker(struct job *job, const struct worker *worker, uint32_t slot)
         strncmp(error->text, "master", 6) == 0) {
         return; /* cut off while the job failed: it may not hear of what */
     }
+    if (came_too_late(job, worker) && error->status == PSD_ERR_PEER_LOST &&
+        strncmp(error->text, "master", 6) == 0) {
+        return; /* cut off while it was about to join: nobody waits for it at the end */
+    }
     if (!names_the_lost(job, error->text) && !job->plan.faults.harsh &&
         !deposed_has_ended_it(job)) {
         sim_fail(job->sim, "worker %u was told \"%s\", which names nothing that was lost", slot,
