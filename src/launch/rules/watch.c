@@ -252,8 +252,9 @@ service_left_ms(const struct watch_config *config)
 
 /*
  * A service ended while workers run. A master that leaves with 0 says that every worker said done:
- * they are closing their files, and their own codes decide. A server may do so a moment earlier. A
- * server of the user's may have heard of the workers in its own way that they are done.
+ * they are closing their files, and their own codes decide. A server may do so a moment earlier, of a short job even
+ * before another machine has said that its workers were started. A server of the user's may have heard of the workers in
+ * its own way that they are done.
  */
 static void
 service_exited(struct watch *watch, const struct watch_event *event, uint64_t now_ms)
@@ -270,7 +271,7 @@ service_exited(struct watch *watch, const struct watch_event *event, uint64_t no
     }
     if (code != 0) {
         watch_ask(watch, now_ms);
-    } else if (!watch->config.foreign && !all_started(watch)) {
+    } else if (!watch->config.foreign && event->slot == 0 && !all_started(watch)) {
         watch_fail(watch, WATCH_CAUSE_SERVICE_LEFT, event->slot, 1);
     } else if (event->slot == 0 && !watch->config.foreign) {
         watch->master_left = true;

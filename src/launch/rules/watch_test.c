@@ -1318,6 +1318,25 @@ test_server_that_leaves_alone_is_a_failure(void **state)
     finish(&job, 1, WATCH_CAUSE_SERVICE_LEFT, 2);
 }
 
+/* If this fails, a short job fails because another machine says late that its workers were started. */
+static void
+test_server_that_leaves_before_a_start_was_told(void **state)
+{
+    struct job job;
+
+    (void)state;
+    begin(&job, WATCH_FAIL);
+    tell(&job, WATCH_STARTED, 0, 0, 0);
+    tell(&job, WATCH_READY, 0, 0, 0);
+    tell(&job, WATCH_STARTED, 1, 0, 0);
+    expect(&job, "s1 s2");
+    tell(&job, WATCH_EXITED, 1, 0, 0);
+    expect(&job, "");
+    watch_tick(&job.watch, watch_deadline(&job.watch));
+    expect(&job, "e1000"); /* and nothing else came */
+    finish(&job, 1, WATCH_CAUSE_SERVICE_LEFT, 1);
+}
+
 /* If this fails, a master that quits before the workers exist counts as fine. */
 static void
 test_master_that_leaves_before_the_start_is_a_failure(void **state)
@@ -2181,6 +2200,7 @@ main(void)
         cmocka_unit_test(test_master_may_leave_before_the_last_worker_process),
         cmocka_unit_test(test_job_that_is_over_before_its_start_is_known),
         cmocka_unit_test(test_server_that_leaves_alone_is_a_failure),
+        cmocka_unit_test(test_server_that_leaves_before_a_start_was_told),
         cmocka_unit_test(test_master_that_leaves_before_the_start_is_a_failure),
         cmocka_unit_test(test_continue),
         cmocka_unit_test(test_wait_restarts_up_to_the_limit),
