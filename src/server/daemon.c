@@ -79,6 +79,7 @@ struct process {
     int ended;                /* eventfd: how many lanes have ended */
     _Atomic uint32_t running; /* lanes with a place that have not ended */
     _Atomic int bad_code;     /* of the first lane that ended badly */
+    _Atomic bool is_over;     /* a lane has seen the job through to a good end */
     _Atomic int stop_code;    /* != 0: lanes, stop; a signal's exit code */
     const char *_Atomic stop_text;
     int signal;                /* that has come; 0: none */
@@ -171,18 +172,14 @@ follow_place(struct lane_thread *self)
     }
 }
 
-/* Does its end mean anything to the others? A guest is sent away when the server whose place it has
- * has been lost again, or when a master that returned has found another one in it; nobody misses one
- * that stood by, or that has not come to its place: the server was started again first, or the
- * master looks for another. */
+/* Does its end mean anything to the others? Nobody misses one that stood by. */
 static bool
 ended_badly(const struct lane_thread *self)
 {
-    const bool sent_away =
-        self->is_guest && (self->exit_code == PSI_EXIT_FENCED ||
-                           self->exit_code == PSI_EXIT_REFUSED || !lane_has_joined(self->lane));
+    const bool is_over = atomic_load(&self->process->is_over);
+    const bool is_no_loss = self->is_guest && lane_guest_is_no_loss(self->lane, is_over);
 
-    return self->exit_code != PSI_EXIT_OK && !self->is_standby && !sent_away;
+    return self->exit_code != PSI_EXIT_OK && !self->is_standby && !is_no_loss;
 }
 
 static void *
@@ -212,6 +209,9 @@ run_lane(void *argument)
         settle_down(self);
     }
     snprintf(self->text, sizeof(self->text), "%s", text);
+    if (lane_saw_it_through(self->lane)) {
+        atomic_store(&process->is_over, true);
+    }
     if (ended_badly(self)) {
         int none = PSI_EXIT_OK;
 

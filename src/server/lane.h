@@ -48,6 +48,13 @@ bool lane_has_nothing(const struct lane *lane);
 /* Has it ever been a member of the job? */
 bool lane_has_joined(const struct lane *lane);
 
+/* Has it ended because the job has ended well? Told to it in its place. */
+bool lane_saw_it_through(const struct lane *lane);
+
+/* It had a place of another server's, and has ended: has its process lost nothing by that? `is_over`: another lane of
+ * the process has seen the job through. */
+bool lane_guest_is_no_loss(const struct lane *lane, bool is_over);
+
 /* It has finished, and is not destroyed yet: nobody is to find it any more. */
 void lane_hang_up(struct lane *lane);
 

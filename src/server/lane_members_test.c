@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/exit_code.h"
 #include "metric/metric.h"
 #include "server/lane_bed.h"
 #include "server/state.h"
@@ -516,6 +517,69 @@ test_rounds_go_on_without_a_master(void **state)
     lane_bed_stop(bed);
 }
 
+/* A lane of another server that has the place of the lost one, and hears nothing of its master any more. */
+static struct lane_bed *
+lose_the_master_of_a_guest(void)
+{
+    struct lane_bed *bed = lane_bed_start_standby(2);
+    const char *text;
+    uint32_t server;
+    uint32_t lane;
+    int exit_code;
+
+    say(bed, bed->master, (struct psi_frame){.type = PSI_FRAME_TAKE_PLACE, .step = 1}, NULL, 0);
+    assert_true(lane_took_place(bed->lane, &server, &lane));
+    (void)meet_master(bed, 1);
+    assert_true(lane_has_joined(bed->lane));
+    bed->world.unreachable = true;
+    world_hang_up(bed->master->line, "the master died");
+    for (unsigned s = 0; !lane_finished(bed->lane, &exit_code, &text); s++) {
+        assert_true(s < 100);
+        world_wait(&bed->world, 1000);
+    }
+    assert_int_equal(exit_code, PSI_EXIT_MASTER_LOST);
+    return bed;
+}
+
+/* If this fails, a server fails long after the job has ended well: one of its lanes had the place of another server's by the
+ * word of a master that died before anybody else had heard of it. Or a server whose master is lost says that all is well. */
+static void
+test_a_guest_that_misses_a_good_end_is_no_loss(void **state)
+{
+    struct lane_bed *bed = lose_the_master_of_a_guest();
+
+    (void)state;
+    assert_true(lane_guest_is_no_loss(bed->lane, true));
+    assert_false(lane_guest_is_no_loss(bed->lane, false));
+    lane_bed_stop(bed);
+}
+
+static bool
+sees_it_through(struct lane_bed *bed, int exit_code)
+{
+    const struct psi_verdict verdict = {.exit_code = exit_code};
+    uint8_t bytes[512];
+    struct psi_pack pack;
+    bool saw_it_through;
+
+    psi_pack_init(&pack, bytes, sizeof(bytes));
+    psi_verdict_encode(&pack, &verdict);
+    say(bed, bed->master, (struct psi_frame){.type = PSI_FRAME_END}, bytes, pack.used);
+    saw_it_through = lane_saw_it_through(bed->lane);
+    lane_bed_stop(bed);
+    return saw_it_through;
+}
+
+/* If this fails, a lane that has no place, or whose job has failed, passes for one that has seen a good end. */
+static void
+test_who_has_a_place_sees_the_job_through(void **state)
+{
+    (void)state;
+    assert_true(sees_it_through(lane_bed_start_surviving(2), PSI_EXIT_OK));
+    assert_false(sees_it_through(lane_bed_start_surviving(2), PSI_EXIT_WORKER_LOST));
+    assert_false(sees_it_through(lane_bed_start_standby(2), PSI_EXIT_OK));
+}
+
 int
 main(void)
 {
@@ -534,6 +598,8 @@ main(void)
         cmocka_unit_test(test_rounds_are_told_with_whom_they_waited_for),
         cmocka_unit_test(test_a_master_that_returned_is_told_all),
         cmocka_unit_test(test_rounds_go_on_without_a_master),
+        cmocka_unit_test(test_a_guest_that_misses_a_good_end_is_no_loss),
+        cmocka_unit_test(test_who_has_a_place_sees_the_job_through),
     };
 
     return cmocka_run_group_tests_name("lane_members", tests, NULL, NULL);

@@ -122,6 +122,25 @@ lane_took_place(struct lane *lane, uint32_t *server_p, uint32_t *lane_p)
 }
 
 bool
+lane_saw_it_through(const struct lane *lane)
+{
+    return lane->finished && lane->exit_code == PSI_EXIT_OK && !lane->config.is_standby;
+}
+
+/*
+ * A guest is sent away when the server whose place it has has been lost again, or when a master that returned has found
+ * another one in it. Nobody misses one that has not come to its place: the server was started again first, or the
+ * master looks for another. Nor does a master wait for one of which it never knew: it may have had its place from an
+ * earlier life that died before anybody else had heard so. Such a guest finds nobody any more when all is over.
+ */
+bool
+lane_guest_is_no_loss(const struct lane *lane, bool is_over)
+{
+    return lane->exit_code == PSI_EXIT_FENCED || lane->exit_code == PSI_EXIT_REFUSED ||
+           !lane_has_joined(lane) || (lane->exit_code == PSI_EXIT_MASTER_LOST && is_over);
+}
+
+bool
 lane_has_nothing(const struct lane *lane)
 {
     return lane->config.is_standby && lane->mirror == NULL;

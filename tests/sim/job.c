@@ -444,6 +444,26 @@ end_idle_master(struct job *job)
     }
 }
 
+static bool
+saw_it_through(const struct lane_host *lane)
+{
+    return lane->finished && !lane->is_standby && lane->exit_code == PSI_EXIT_OK;
+}
+
+/* Has another lane of its process seen the job through? */
+static bool
+is_over_next_to(const struct job *job, const struct lane_host *lane)
+{
+    for (unsigned i = 0; i < job->lanes; i++) {
+        const struct lane_host *other = &job->lane[i];
+
+        if (other->server == lane->server && other->life == lane->life && saw_it_through(other)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void
 lane_settle(struct node *node)
 {
@@ -455,6 +475,8 @@ lane_settle(struct node *node)
     if (host->is_standby && lane_took_place(host->lane, &server, &index)) {
         host->is_standby = false;
         host->is_guest = true;
+        host->place_server = server;
+        host->place_index = index;
         sim_trace(host->job->sim, node->name, "is lane %u of server %u", index, server);
     }
     if (lane_stands_by_now(host->lane, &server, &index)) {
@@ -468,6 +490,8 @@ lane_settle(struct node *node)
         host->finished_ns = host->job->sim->now_ns;
         host->joined = lane_has_joined(host->lane);
         host->gave_place = copies_has_given(host->lane);
+        host->was_over = is_over_next_to(host->job, host);
+        host->is_no_loss = lane_guest_is_no_loss(host->lane, host->was_over);
         snprintf(host->text, sizeof(host->text), "%s", text);
         sim_trace(host->job->sim, node->name, "exits with %d: %s", host->exit_code, text);
         if (host->exit_code == PSI_EXIT_OK && !host->job->is_ending) {
@@ -512,6 +536,8 @@ start_lane(struct job *job, uint32_t server, uint32_t index, bool is_standby)
     }
     index %= lanes_of(job, server);
     host->is_standby = is_standby;
+    host->place_server = server;
+    host->place_index = index;
     host->life = life;
     snprintf(address, sizeof(address), "sim://%s", name);
     host->job = job;
@@ -1092,6 +1118,25 @@ code_is_right(const struct job *job, int code)
     }
 }
 
+/* A life of the master let it in, and died before others had heard so; the next has let another lane into its place, and
+ * all was over before it had found that one. Where others of its process have heard so, that makes nothing of it. */
+static bool
+was_forgotten(const struct job *job, const struct lane_host *forgotten)
+{
+    bool has_heir = false;
+
+    for (unsigned i = 0; i < job->lanes; i++) {
+        const struct lane_host *lane = &job->lane[i];
+
+        has_heir =
+            has_heir || (saw_it_through(lane) && lane->place_server == forgotten->place_server &&
+                         lane->place_index == forgotten->place_index);
+    }
+    return has_heir && job->master != job->masters &&
+           forgotten->exit_code == PSI_EXIT_MASTER_LOST &&
+           (!forgotten->is_guest || !forgotten->was_over || forgotten->is_no_loss);
+}
+
 /* A lane that is cut off while a job fails may not hear of what: it hears of a lost master, or, if it
  * has never met it, of none; or of what an earlier life of the master thinks, which may end it alone:
  * its copy then takes its part. Nor does the master wait for one that is cut off and has no place any
@@ -1101,7 +1146,7 @@ may_miss_the_end(const struct job *job, const struct lane_host *lane)
 {
     const bool never_met = lane->exit_code == PSI_EXIT_START_TIMEOUT && !lane->joined;
 
-    return job->plan.faults.harsh || deposed_has_ended_it(job) ||
+    return job->plan.faults.harsh || deposed_has_ended_it(job) || was_forgotten(job, lane) ||
            (lane->exit_code == PSI_EXIT_OK && deposed_has_ended_it_well(job)) ||
            (lane->gave_place &&
             (lane->exit_code == PSI_EXIT_MASTER_LOST || lane->exit_code == PSI_EXIT_REFUSED)) ||
@@ -1154,8 +1199,9 @@ judge_lane(struct job *job, const struct lane_host *lane)
          lane->exit_code == PSI_EXIT_REFUSED)) {
         return; /* its copy has its place */
     }
-    if (lane->is_guest && (lane->exit_code == PSI_EXIT_FENCED ||
-                           lane->exit_code == PSI_EXIT_REFUSED || !lane->joined)) {
+    if (lane->is_guest && lane->is_no_loss &&
+        (lane->exit_code == PSI_EXIT_FENCED || lane->exit_code == PSI_EXIT_REFUSED ||
+         !lane->joined)) {
         return; /* the server whose place it has was lost again, or started again first */
     }
     if (master_gone
@@ -1251,6 +1297,10 @@ judge_worker(struct job *job, const struct worker *worker, uint32_t slot)
     if (job->master->exit_code != PSI_EXIT_OK && error->status == PSD_ERR_PEER_LOST &&
         strncmp(error->text, "master", 6) == 0) {
         return; /* cut off while the job failed: it may not hear of what */
+    }
+    if (came_too_late(job, worker) && error->status == PSD_ERR_PEER_LOST &&
+        strncmp(error->text, "master", 6) == 0) {
+        return; /* cut off while it was about to join: nobody waits for it at the end */
     }
     if (!names_the_lost(job, error->text) && !job->plan.faults.harsh &&
         !deposed_has_ended_it(job)) {

@@ -27,13 +27,20 @@ struct lane_host {
     struct lane *lane; /* NULL: gone */
     struct psi_log log;
     struct cold_memory cold; /* for rows that its memory does not hold */
+
+    /* Whose place it has, or had last. */
+    uint32_t place_server;
+    uint32_t place_index;
+
     uint32_t server;
     uint32_t index;  /* of the lane in its server */
     unsigned life;   /* of its server */
     bool is_standby; /* has no place in the job yet ... */
     bool is_guest;   /* ... and has one since: that of another server's lane */
     bool joined;     /* finished: it had come to its place ... */
-    bool gave_place; /* ... and had handed it over */
+    bool gave_place; /* ... and had handed it over ... */
+    bool was_over;   /* ... another lane of its process had seen the job through ... */
+    bool is_no_loss; /* ... and, of a guest, that process makes nothing of its end */
     bool is_unheard; /* was handed a place, and the master died before it had heard that it is in */
     bool killed;
     bool ended; /* with its process, which had left the job */
