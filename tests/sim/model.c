@@ -33,6 +33,7 @@ struct chunk_model {
     const struct chunk *life;   /* of its server, as far as it has been compared ... */
     uint64_t compared;          /* ... up to that version */
     const struct chunk *opened; /* by a life that had nothing of it ... */
+    uint64_t opened_at;         /* ... at this version, ... */
     struct psi_ranks absent;    /* ... and awaits nothing of these ranks, who have left */
 };
 
@@ -755,19 +756,18 @@ make_anew(struct model *model, unsigned index, uint32_t number, const struct psi
               psi_ranks_count(in));
 }
 
-/* A copy that has the place has closed the newest round with others than its owner had: their gradients may make no
- * difference to the value. */
+/* The newest round has closed once more with others than before: their gradients may make no difference to the value.
+ * A life that began with nothing knows who was in the rounds that it has closed itself. */
 static bool
-knows_others(const struct model *model, const struct chunk_model *chunk, const struct chunk *have)
+knows_others(const struct chunk_model *chunk, const struct chunk *have, const struct psi_ranks *in)
 {
     const uint64_t version = have->clock.version;
-    struct psi_ranks in;
 
-    if (have->table->again || version == 0 || version != chunk->version) {
+    if (version == 0 || version != chunk->version ||
+        (have->table->again && (chunk->opened != have || version == chunk->opened_at))) {
         return false;
     }
-    in = ranks_in(model, have, version - 1);
-    return memcmp(&in, &chunk->in[version - 1], sizeof(in)) != 0;
+    return memcmp(in, &chunk->in[version - 1], sizeof(*in)) != 0;
 }
 
 /* A server's other life makes anew what an earlier one had, whoever was told of it then: the same
@@ -778,10 +778,13 @@ observe_again(struct model *model, unsigned index, const struct chunk *have)
     const struct table_model *table = &model->table[index];
     struct chunk_model *chunk = &table->chunk[have->index];
     const uint64_t version = have->clock.version;
+    struct psi_ranks given;
+    struct psi_ranks in;
     const void *value;
 
     if (have->adopting == NULL && have->ready && chunk->opened != have) {
         chunk->opened = have;
+        chunk->opened_at = version;
         chunk->absent = ranks_in(model, have, version);
     }
     if (have->adopting != NULL || have->blank || !have->ready ||
@@ -791,16 +794,13 @@ observe_again(struct model *model, unsigned index, const struct chunk *have)
     }
     chunk->life = have;
     chunk->compared = version;
+    given = ranks_in(model, have, version - 1);
+    in = chunk->opened == have ? rank_set_minus(&given, &chunk->absent) : given;
     value = value_of(model, table, have, have->current);
-    if (memcmp(value, chunk->value[version], chunk->elements * table->element_bytes) != 0 ||
-        knows_others(model, chunk, have)) {
-        const struct psi_ranks given = ranks_in(model, have, version - 1);
-        const struct psi_ranks in =
-            chunk->opened == have ? rank_set_minus(&given, &chunk->absent) : given;
-
-        if (may_be_made_anew(model, chunk, version, &in)) {
-            make_anew(model, index, have->index, &in);
-        }
+    if ((memcmp(value, chunk->value[version], chunk->elements * table->element_bytes) != 0 ||
+         knows_others(chunk, have, &in)) &&
+        may_be_made_anew(model, chunk, version, &in)) {
+        make_anew(model, index, have->index, &in);
     }
     compare(model, table, have->index, version, value);
 }
@@ -834,6 +834,7 @@ observe_chunk(struct model *model, unsigned index, const struct chunk *have, boo
     if (elastic && have->table->again && chunk->opened != have) {
         /* All who knew have left with what they gave. One that has joined begins behind it. */
         chunk->opened = have;
+        chunk->opened_at = have->clock.version;
         chunk->absent = ranks_in(model, have, have->clock.version);
         in = nobody;
     }
