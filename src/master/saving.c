@@ -35,13 +35,16 @@ interval_ns(const struct master *master)
 
 /* ---------------------------------------------------------------------------- giving it up --- */
 
+/* Without tables it asks how far a lane is; or, with no step that anybody comes to, gives up what was asked for. */
 static void
 send_order(struct master *master, struct member *lane, const struct psi_order *order)
 {
     struct psi_frame frame = master_frame(master, PSI_FRAME_CHECKPOINT);
 
     frame.seq = master->saving.number;
-    frame.step = order->tables > 0 ? master->saving.step : 0;
+    frame.step = order->tables > 0                       ? master->saving.step
+                 : master->saving.stage == SAVING_ASKING ? 0
+                                                         : PSI_STEP_NEVER;
     if (lane->session != NULL) {
         master_posted(lane->session, psi_post_order(lane->session->guest.conn, &frame, order));
     }

@@ -20,6 +20,7 @@
 enum {
     HANGS_S = 10, /* a call of the system that takes so long: nothing else is given to the disk */
     LEAVE_S = 5,  /* so long is waited for it in the end */
+    HELD_UP_NS = 1000000000, /* the thread frees nothing for now */
 };
 
 /* The mutex is held. What waits in the queue is freed here: the thread may be held up by the disk. */
@@ -48,15 +49,25 @@ clear(struct lane_files *files)
     }
 }
 
-/* The mutex is held. So much is coming; what is not needed for that is freed here. */
+/* The mutex is held. */
 static void
-expect(struct lane_files *files, const struct lane_disk_load *load)
+free_idle(struct lane_files *files)
 {
     struct copy *copy;
 
-    copies_expect(&files->copies, load->bytes, load->room, load->piece_bytes);
     while ((copy = copies_take_idle(&files->copies)) != NULL) {
         copy_free(copy);
+    }
+}
+
+/* The mutex is held. So much is coming. What is not needed for that the thread frees, unless the disk holds it up: to give
+ * gigabytes back takes long. */
+static void
+expect(struct lane_files *files, const struct lane_disk_load *load)
+{
+    copies_expect(&files->copies, load->bytes, load->room, load->piece_bytes);
+    if (files->busy_ns != 0 && files_now_ns() - files->busy_ns >= HELD_UP_NS) {
+        free_idle(files);
     }
 }
 
@@ -274,7 +285,8 @@ lane_files_destroy(struct lane_files *files)
         }
     }
     clear(files);
-    expect(files, &(struct lane_disk_load){0});
+    copies_expect_nothing(&files->copies);
+    free_idle(files);
     psi_earlier_fini(&files->earlier);
     pthread_cond_destroy(&files->asked);
     pthread_mutex_destroy(&files->mutex);

@@ -160,12 +160,14 @@ keep_ids(struct session *session, const struct chunk *chunk, const void *payload
 {
     struct reader *reader = session->reader;
     const size_t row_bytes = chunk->table->spec.width * psi_dtype_bytes(chunk->table->spec.dtype);
+    const uint32_t most =
+        psi_rows_read_max(row_bytes, chunk->table->spec.rows.full == PSI_FULL_SPILL);
     psd_status status = rows_look_through(session, chunk, payload, bytes, err);
 
-    if (status == PSD_OK && session->rows.asked > psi_rows_read_max(row_bytes)) {
+    if (status == PSD_OK && session->rows.asked > most) {
         status =
             psi_fail(err, PSD_ERR_PROTOCOL, "%u rows asked for by a reader, at most %u at once",
-                     session->rows.asked, psi_rows_read_max(row_bytes));
+                     session->rows.asked, most);
     }
     if (status == PSD_OK) {
         const size_t ids_bytes = session->rows.asked * sizeof(uint64_t);

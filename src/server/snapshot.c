@@ -397,7 +397,9 @@ snapshot_ordered(struct lane *lane, const void *payload, size_t bytes, struct ps
         free(order.table);
         return PSD_OK;
     }
-    if (order.tables == 0) {
+    if (order.tables == 0 && frame->step == PSI_STEP_NEVER) {
+        snapshot_drop(lane);
+    } else if (order.tables == 0) {
         forget(lane);
         snapshot_asked(lane, frame->seq);
     } else if (disk_of(lane) == NULL) {
@@ -443,8 +445,10 @@ has_ready(struct snapshot *snapshot)
 static bool
 has_time(struct snapshot *snapshot, const struct lane_disk_news *news, uint64_t waiting)
 {
-    return !snapshot->failed && (waiting < LEISURE_BYTES || news->has_room) &&
-           has_ready(snapshot) &&
+    if (snapshot->failed || !has_ready(snapshot)) {
+        return false;
+    }
+    return (waiting < LEISURE_BYTES || (news->has_room && !is_sparse(snapshot->ready))) &&
            (waiting == 0 || waiting + chunk_bytes(snapshot->ready) <= snapshot->room);
 }
 

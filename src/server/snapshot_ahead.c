@@ -16,12 +16,21 @@ enum {
     KEEP_MS = 60000, /* room, for an order that does not come */
 };
 
-/* Or a quarter of the memory that is free. */
+static uint64_t
+less(uint64_t all, uint64_t used)
+{
+    return all > used ? all - used : 0;
+}
+
+/* Or a quarter of the memory that is free: to this lane, and to all of the process, which may have copies of others' lanes. */
 uint64_t
 snapshot_room(const struct lane *lane)
 {
-    const uint64_t max = lane->config.memory_max;
-    const uint64_t room = (max > lane->memory_used ? max - lane->memory_used : 0) / 4;
+    const struct lane_budget *budget = lane->config.budget;
+    const uint64_t here = less(lane->config.memory_max, lane->memory_used);
+    const uint64_t share =
+        budget == NULL ? here : less(budget->max, atomic_load(&budget->used)) / lane->config.lanes;
+    const uint64_t room = (here < share ? here : share) / 4;
 
     if (lane->config.snapshot_bytes != 0) {
         return lane->config.snapshot_bytes;

@@ -275,6 +275,10 @@ test_the_step_is_named_when_there_is_room(void **state)
     world_wait(&bed->world, AHEAD_KEPT_MS);
     lane_tick(bed->lane);
     assert_int_equal(given.drops, 0);
+    order(bed, NUMBER + 3, PSI_STEP_NEVER, 0); /* it has ended: nothing is made ready for another */
+    assert_int_equal(given.drops, 1);
+    assert_int_equal(given.prepared, 0);
+    assert_null(hear(bed->master, PSI_FRAME_WRITTEN));
     lane_bed_stop(bed);
 }
 

@@ -49,11 +49,12 @@ psi_rows_ask_max(size_t row_bytes, uint32_t part_bytes)
 }
 
 uint32_t
-psi_rows_read_max(size_t row_bytes)
+psi_rows_read_max(size_t row_bytes, bool may_be_cold)
 {
+    const size_t most = may_be_cold ? PSI_READ_COLD_ROWS_MAX : PSI_READ_ROWS_MAX;
     const size_t rows = (PSI_READ_BYTES_MAX - PSI_ROWS_HEAD_BYTES) / row_bytes;
 
-    return rows > PSI_READ_ROWS_MAX ? PSI_READ_ROWS_MAX : (uint32_t)rows;
+    return (uint32_t)(rows > most ? most : rows);
 }
 
 struct psi_rows_room

@@ -30,7 +30,8 @@ enum {
     PSI_ROWS_MAX = 1 << 20, /* ids of a list */
 
     /* Of one request of a reader: what a lane does for it takes well below a millisecond. */
-    PSI_READ_ROWS_MAX = 1 << 15,
+    PSI_READ_ROWS_MAX = 1 << 12,
+    PSI_READ_COLD_ROWS_MAX = 1 << 8, /* ... where some may be on a disk */
     PSI_READ_BYTES_MAX = 1 << 20,
 };
 
@@ -65,8 +66,8 @@ uint32_t psi_rows_part(size_t row_bytes, uint32_t part_bytes);
  * frame may have). At least one. */
 uint32_t psi_rows_ask_max(size_t row_bytes, uint32_t part_bytes);
 
-/* How many rows a reader may ask for at once. */
-uint32_t psi_rows_read_max(size_t row_bytes);
+/* How many rows a reader may ask for at once: a round waits for all of them. */
+uint32_t psi_rows_read_max(size_t row_bytes, bool may_be_cold);
 
 /* Where things lie in a payload that is to be filled in; writes its head, and its padding. */
 struct psi_rows_room {

@@ -265,10 +265,14 @@ gathering_failed(struct psi_client *client)
     char name[128];
 
     for (uint32_t i = 0; i < client->lane_count; i++) {
-        if (client->lanes[i]->peer.state != PSI_PEER_UP) {
-            psi_client_over(client, PSD_ERR_TIMEOUT, "join the job: %s not reached in %u ms: %s",
+        const struct psi_peer *peer = &client->lanes[i]->peer;
+
+        if (peer->state != PSI_PEER_UP) {
+            psi_client_over(client, peer->refusals > 0 ? PSD_ERR_REFUSED : PSD_ERR_TIMEOUT,
+                            "join the job: %s not reached in %u ms: %s",
                             psi_lane_name(client->lanes[i], name, sizeof(name)),
-                            client->config.open_timeout_ms, client->lanes[i]->peer.reason.text);
+                            client->config.open_timeout_ms,
+                            peer->refusals > 0 ? peer->refusal.text : peer->reason.text);
             return;
         }
     }

@@ -223,7 +223,7 @@ reading_ask(struct read_lane *lane)
     struct psd_error why;
 
     if (is_sparse) {
-        most = psi_rows_read_max(row_bytes(table));
+        most = psi_rows_read_max(row_bytes(table), table->spec.rows.full == PSI_FULL_SPILL);
     }
     reader->requests += reader->requests == UINT32_MAX ? 2 : 1; /* 0 is none */
     lane->asked = (uint32_t)(lane->end - lane->next < most ? lane->end - lane->next : most);
