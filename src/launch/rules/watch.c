@@ -583,6 +583,8 @@ watch_deadline(const struct watch *watch)
     earlier(&until_ms, phase == WATCH_RUNNING && watch->save_until_ms != 0, watch->save_until_ms);
     earlier(&until_ms, true, watch_next_due(watch));
     earlier(&until_ms, watch_is_rolling(watch), watch->rolling.deadline_ms);
+    earlier(&until_ms, watch_is_rolling(watch) && watch->rolling.settled_ms != 0,
+            watch->rolling.settled_ms);
     earlier(&until_ms, phase < WATCH_STOPPING, watch->absence_ms);
     earlier(&until_ms, phase < WATCH_LEAVING, watch->timeout_ms);
     return until_ms;

@@ -4,7 +4,8 @@
  * Each is killed when the job can do without it: when every part has a whole copy, or can be made anew
  * by the workers. So it is an ordinary death, of which nothing is lost, at a moment that was chosen.
  * It does not count against the number of restarts. The next one follows when the last is back and
- * nothing is missing any more.
+ * nothing is missing any more. Where servers may come and go, the master moves places as soon as all copies are
+ * whole, and a place on its way has none: so nothing must have been missing for a while.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -14,6 +15,10 @@
 #include <stdio.h>
 
 #include "launch/rules/watch_steps.h"
+
+enum {
+    SETTLES_MS = 2000 /* between two moves of the master; much more than it takes to plan one */
+};
 
 static const char *
 refusal(const struct watch *watch)
@@ -128,6 +133,25 @@ is_redundant(const struct watch *watch)
     return true;
 }
 
+/* Has nothing been missing for long enough? */
+static bool
+is_settled(struct watch *watch, uint64_t now_ms)
+{
+    struct watch_rolling *rolling = &watch->rolling;
+
+    if (!is_redundant(watch)) {
+        rolling->settled_ms = 0;
+        return false;
+    }
+    if (!watch->config.may_scale_servers || watch->config.replicas == 0) {
+        return true;
+    }
+    if (rolling->settled_ms == 0) {
+        rolling->settled_ms = now_ms + SETTLES_MS;
+    }
+    return now_ms >= rolling->settled_ms;
+}
+
 static void
 enter(struct watch *watch, enum watch_rolling_stage stage)
 {
@@ -143,6 +167,7 @@ kill_next(struct watch *watch, uint64_t now_ms)
 
     rolling->restarts = server->restarts;
     rolling->killed_ms = now_ms;
+    rolling->settled_ms = 0;
     rolling->deadline_ms = now_ms + rolling->limit_ms;
     server->is_rolled = true;
     cause_rolled(&watch->inquest, rolling->slot);
@@ -164,7 +189,7 @@ watch_rolling_step(struct watch *watch, uint64_t now_ms)
         enter(watch, ROLLING_FAILED);
         return;
     }
-    if (!is_redundant(watch)) {
+    if (!is_settled(watch, now_ms)) {
         return;
     }
     if (rolling->stage == ROLLING_KILLED) {

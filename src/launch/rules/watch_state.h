@@ -154,6 +154,7 @@ struct watch_rolling {
     uint64_t killed_ms; /* the last one */
     uint64_t back_ms;   /* likewise */
     uint64_t deadline_ms;
+    uint64_t settled_ms; /* if nothing is missing until then, the next may die; 0: something is */
 };
 
 /* Thread: owned by the main thread of psd_run. */

@@ -1055,6 +1055,28 @@ test_servers_are_restarted_one_after_the_other(void **state)
     watch_fini(&job.watch);
 }
 
+/* If this fails, a server is killed as the master begins to move a place, which then is lost. */
+static void
+test_no_server_is_restarted_while_places_move(void **state)
+{
+    struct job job;
+
+    (void)state;
+    begin_rolling(&job);
+    job.watch.config.may_scale_servers = true;
+    tell_place(&job, 2, 1, PSI_COPY_WHOLE, 0);
+    expect(&job, "");
+    assert_int_equal(watch_deadline(&job.watch), job.now_ms + 2000);
+    job.now_ms += 1999;
+    tell_place(&job, 2, 1, PSI_COPY_FORMING, 0); /* it is on its way */
+    tell_place(&job, 2, 1, PSI_COPY_WHOLE, 0);
+    watch_tick(&job.watch, job.now_ms + 1999);
+    expect(&job, "");
+    watch_tick(&job.watch, job.now_ms + 2000);
+    expect(&job, "r0 k1");
+    watch_fini(&job.watch);
+}
+
 /* If this fails, one who restarts servers waits for ever for a copy that is never whole. */
 static void
 test_servers_that_cannot_be_restarted(void **state)
@@ -2181,6 +2203,7 @@ main(void)
         cmocka_unit_test(test_workers_on_the_machine_of_the_master),
         cmocka_unit_test(test_workers_beside_a_server),
         cmocka_unit_test(test_servers_are_restarted_one_after_the_other),
+        cmocka_unit_test(test_no_server_is_restarted_while_places_move),
         cmocka_unit_test(test_servers_that_cannot_be_restarted),
         cmocka_unit_test(test_server_that_comes_too_late),
         cmocka_unit_test(test_its_copy_is_lost_when_it_is_started_again),
