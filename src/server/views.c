@@ -283,6 +283,21 @@ lane_tell_done(const struct lane *lane, uint32_t rank)
     }
 }
 
+/* What it gave of its last step counts, or not, as was decided. Nothing of the next one does: it had begun that if it alone
+ * knew a result that died with a server. */
+static void
+drop_given(struct lane *lane, const struct table *table, const struct psi_view_table *decision,
+           uint32_t rank)
+{
+    for (uint64_t i = 0; psi_spec_synchronous(&table->spec) && i < table->chunk_count; i++) {
+        const uint64_t version = table->chunks[i].clock.version;
+
+        if (version > decision->left_at || (decision->drop && version == decision->left_at)) {
+            round_drop(lane, &table->chunks[i], rank);
+        }
+    }
+}
+
 static void
 rank_leaves(struct lane *lane, const struct psi_view *view)
 {
@@ -295,11 +310,7 @@ rank_leaves(struct lane *lane, const struct psi_view *view)
             continue;
         }
         table->members.left_at[view->who] = decision->left_at;
-        for (uint64_t j = 0; decision->drop && j < table->chunk_count; j++) {
-            if (table->chunks[j].clock.version >= decision->left_at) {
-                round_drop(lane, &table->chunks[j], view->who);
-            }
-        }
+        drop_given(lane, table, decision, view->who);
     }
     for (struct table *table = lane->tables; table != NULL; table = table->next) {
         if (table->members.left_at[view->who] == PSI_STEP_NEVER) {
