@@ -145,7 +145,7 @@ def test_mnist_leaves_when_it_is_asked_to(start):
     job.wait_for_output("[worker0] epoch 1/")
     assert scale(job, "--workers", "+1").returncode == 0
     job.wait_for_output("[worker2] mnist: worker 2 leaves: the job began with 2 workers")
-    wait_for(lambda: processes(job)["worker2"]["state"] == "left", 60, "worker 2 has left, and is not asked to once more")
+    wait_for(lambda: processes(job)["worker2"]["state"] == "done", 60, "worker 2 has ended, and is not asked to leave")
     assert scale(job, "--workers=-1").returncode == 0
     job.wait_for_output("[worker1] worker 1 leaves before step")
     wait_for(lambda: processes(job)["worker1"]["state"] == "left", 60, "worker 1 has left")
